@@ -1,0 +1,41 @@
+"""Controls: cases whose verdict is known. A cell in which one of them is off measures its harness, not torch."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+
+import pytest
+
+from conformance.incell import limits
+
+
+def test_passes() -> None:
+    """Must pass."""
+    assert 1 + 1 == 2
+
+
+def test_is_wrong() -> None:
+    """Must be `wrong`: an assertion of the case fails."""
+    assert 1 + 1 == 3
+
+
+def test_raises() -> None:
+    """Must be `raises`: an exception that is no assertion leaves the case."""
+    raise RuntimeError("as intended")
+
+
+def test_skips() -> None:
+    """Must be `unsupported`, with its reason."""
+    pytest.skip("as intended")
+
+
+def test_crashes() -> None:
+    """Must be `crash`: the process reads address zero."""
+    ctypes.string_at(0)
+
+
+@limits(timeout_s=1)
+def test_times_out() -> None:
+    """Must be `timeout`: it outlasts its limit."""
+    time.sleep(30)

@@ -1,0 +1,144 @@
+"""Which cases a process has: planned ones are described for the supervisor, the others are left out."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+from conformance.incell import identity
+from conformance.incell.features import is_package
+from conformance.incell.marks import Twin
+from conformance.incell.settings import Settings
+
+BASE = "base"
+
+
+def environment_name(requirements: Iterable[str]) -> str:
+    """The name of a requirement set: the packages' names, and four hex digits where versions or extras are asked for."""
+    wanted = sorted(set(requirements))
+    if not wanted:
+        return BASE
+    names = "-".join(sorted({re.sub(r"[^a-z0-9]+", "_", Requirement(need).name.lower()) for need in wanted}))
+    plain = all(Requirement(need).name == need for need in wanted)
+    return names if plain else f"{names}-{hashlib.sha256(' '.join(wanted).encode()).hexdigest()[:4]}"
+
+
+def requirements_of(item: Any) -> list[str]:
+    """The packages that the case and its subject declare, sorted."""
+    needs = {need for mark in item.iter_markers("requires") for need in mark.args if is_package(need)}
+    alias = _subject_alias(item)
+    if alias is not None:
+        from conformance.subjects import get
+
+        needs.update(get(alias).requirements)
+    return sorted(needs)
+
+
+def select(items: list[Any], settings: Settings) -> tuple[list[Any], list[Any]]:
+    """The items that this process keeps, and those that it leaves out: other devices' hosts, deep ones, not wanted ones."""
+    wanted = set(Path(settings.wanted).read_text(encoding="utf-8").split("\n")) if settings.wanted else None
+    kept: list[Any] = []
+    left: list[Any] = []
+    for item in items:
+        item.conformance_case = identity.case_id(item, settings)
+        planned = _planned(item, settings) and (wanted is None or item.conformance_case in wanted)
+        (kept if planned else left).append(item)
+    return kept, left
+
+
+def _planned(item: Any, settings: Settings) -> bool:
+    if settings.twins and getattr(item, "conformance_twin", None) is None:
+        return False
+    if item.get_closest_marker("host") and settings.device != "cpu":
+        return False
+    return not item.get_closest_marker("deep") or settings.depth == "deep"
+
+
+def describe(item: Any, settings: Settings, seen: dict[str, str]) -> dict[str, Any]:
+    """What the supervisor must know of a planned case before it runs. `seen` maps ids to files and grows."""
+    requirements = requirements_of(item)
+    limits = limits_of(item, settings)
+    twin: Twin | None = getattr(item, "conformance_twin_of", None)
+    return {
+        "case": item.conformance_case,
+        "family": identity.family_of(str(item.path), settings),
+        "subject": _subject_alias(item),
+        "environment": environment_name(requirements),
+        "requirements": requirements,
+        "file": str(item.path),
+        "line": item.location[1],
+        "title": _title(item),
+        "params": identity.params_of(item),
+        "timeout_s": limits["timeout_s"],
+        "memory_mb": limits["memory_mb"],
+        "expected": twin.verdict if twin is not None else None,
+        "refused": _refusal(item, seen),
+    }
+
+
+def limits_of(item: Any, settings: Settings) -> dict[str, Any]:
+    """Seconds and megabytes that the case may take; no megabytes means the configured limit."""
+    mark = item.get_closest_marker("limits")
+    given = mark.kwargs if mark is not None else {}
+    return {"timeout_s": given.get("timeout_s") or settings.timeout_s, "memory_mb": given.get("memory_mb")}
+
+
+def _refusal(item: Any, seen: dict[str, str]) -> str:
+    """Why the case is not run: marks that would hide a verdict, an id that another case has."""
+    if item.get_closest_marker("xfail") is not None:
+        return "xfail marks are refused: a known deviation belongs into the expectations file"
+    if item.conformance_case in seen:
+        return f"its id is taken by a case in {seen[item.conformance_case]}"
+    seen[item.conformance_case] = str(item.path)
+    return ""
+
+
+def _subject_alias(item: Any) -> str | None:
+    callspec = getattr(item, "callspec", None)
+    alias = callspec.params.get("subject") if callspec is not None else None
+    return alias if isinstance(alias, str) else None
+
+
+def _title(item: Any) -> str:
+    doc = getattr(item.obj, "__doc__", None) or ""
+    return next((line.strip() for line in doc.splitlines() if line.strip()), "")
+
+
+def parametrize_first(metafunc: pytest.Metafunc) -> None:
+    """Subjects and dtypes come first in a case's brackets."""
+    for mark_name, fixture in (("subjects", "subject"), ("dtypes", "dtype")):
+        mark = metafunc.definition.get_closest_marker(mark_name)
+        if mark is not None and fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, list(mark.args), ids=list(mark.args), indirect=True)
+
+
+def parametrize_idiom(metafunc: pytest.Metafunc, *, twins: bool) -> None:
+    """The idiom comes last: the right one without a trace in the id, or each wrong twin by its name."""
+    mark = metafunc.definition.get_closest_marker("catches")
+    if mark is None:
+        return
+    ((argument, right),) = mark.kwargs.items()
+    if twins:
+        wrong = [Twin.of(twin) for twin in mark.args]
+        metafunc.parametrize(argument, [twin.idiom for twin in wrong], ids=[twin.name for twin in wrong])
+    else:
+        metafunc.parametrize(argument, [right], ids=[pytest.HIDDEN_PARAM])
+
+
+def mark_twin(item: Any) -> None:
+    """Tell a collected item which wrong twin it has received."""
+    mark = item.get_closest_marker("catches")
+    callspec = getattr(item, "callspec", None)
+    if mark is None or callspec is None:
+        return
+    (argument,) = mark.kwargs
+    for wrong in mark.args:
+        twin = Twin.of(wrong)
+        if callspec.params.get(argument) is twin.idiom:
+            item.conformance_twin, item.conformance_twin_of = twin.name, twin

@@ -1,0 +1,83 @@
+"""The id of a case: `family.name[param-param]`, whatever file it lives in."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from conformance.incell.settings import Settings
+
+#: The families of design; a folder of that name under a case root holds the family.
+FAMILIES = ("init", "fallbacks", "mps", "rope", "compile", "trace", "lowering", "control", "user")
+
+
+def family_of(path: str, settings: Settings) -> str:
+    """The family of a case file: `user` under a user's root, else the first folder below the case root (or its own folder)."""
+    for root in settings.user_roots:
+        if _inside(path, root):
+            return "user"
+    for root in settings.case_roots:
+        if _inside(path, root):
+            first, _, rest = os.path.relpath(os.path.realpath(path), os.path.realpath(root)).partition(os.sep)
+            return first if rest else "user"
+    return os.path.basename(os.path.dirname(os.path.abspath(path)))
+
+
+def stem_of(path: str) -> str:
+    """The name of a case file without `test_` and its extension."""
+    stem = os.path.splitext(os.path.basename(path))[0]
+    return stem[len("test_") :] if stem.startswith("test_") else stem
+
+
+def file_case(path: str, settings: Settings) -> str:
+    """The id that stands for a whole file where its cases are not known: `family.<file stem>`."""
+    return f"{family_of(path, settings)}.{stem_of(path)}"
+
+
+def case_id(item: Any, settings: Settings) -> str:
+    """The id of a collected item; under twins the twin's name follows a tilde."""
+    name = getattr(item, "originalname", None) or item.name.partition("[")[0]
+    name = name[len("test_") :] if name.startswith("test_") else name
+    if item.cls is not None:
+        name = f"{item.cls.__name__.removeprefix('Test')}.{name}".lstrip(".")
+    params = _param_ids(item)
+    twin = getattr(item, "conformance_twin", None)
+    brackets = f"[{'-'.join(params)}]" if params else ""
+    return f"{family_of(str(item.path), settings)}.{name}{brackets}" + (f"~{twin}" if twin else "")
+
+
+def params_of(item: Any) -> dict[str, str]:
+    """The parameters of a collected item as text, by argument name; idioms are no parameters."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return {}
+    idioms = {name for mark in item.iter_markers("catches") for name in mark.kwargs}
+    return {name: _readable(value) for name, value in callspec.params.items() if name not in idioms}
+
+
+def _param_ids(item: Any) -> list[str]:
+    bracket = item.name.partition("[")[2]
+    whole = bracket[:-1] if bracket.endswith("]") else ""
+    twin = getattr(item, "conformance_twin", None)
+    parts = [part for part in [whole] if part]
+    if twin and parts:
+        parts = [part for part in _without(whole, twin).split("\0") if part]
+    return parts
+
+
+def _without(whole: str, twin: str) -> str:
+    """`whole` without the part that names the twin; the twin's is always the last parameter."""
+    return whole[: -len(twin) - 1] if whole.endswith(f"-{twin}") else ("" if whole == twin else whole)
+
+
+def _readable(value: Any) -> str:
+    alias = getattr(value, "alias", None)
+    if isinstance(alias, str):
+        return alias
+    if callable(value) and hasattr(value, "__name__"):
+        return str(value.__name__)
+    return str(value)[:200].replace("torch.", "")
+
+
+def _inside(path: str, root: str) -> bool:
+    return os.path.realpath(path).startswith(os.path.realpath(root).rstrip(os.sep) + os.sep)

@@ -1,0 +1,107 @@
+"""From what pytest saw to a verdict: the rules of who is to blame for an exception."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from conformance.incell.output import TAIL
+from conformance.incell.verdicts import Verdict
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_SUBJECTS = os.path.join(_PACKAGE, "subjects") + os.sep
+#: Packages whose assertions speak for the case: what they compare is what the case claims.
+_ASSERTING = tuple(os.sep + os.path.join(*parts) for parts in (("torch", "testing"), ("numpy", "testing"), ("unittest",), ("_pytest",)))
+
+
+@dataclass
+class Outcome:
+    """What one phase of a case came to."""
+
+    verdict: Verdict
+    reason: str
+    exception: dict[str, str] | None = None
+    blame: dict[str, Any] | None = None
+    trace: str = ""
+
+
+def judge(error: BaseException, phase: str, case_roots: tuple[str, ...]) -> Outcome:
+    """The verdict on an exception that left `phase` (`setup`, `call` or `teardown`) of a case."""
+    if isinstance(error, pytest.skip.Exception):
+        return Outcome(Verdict.UNSUPPORTED, _message(error))
+    exception = {"type": _type_name(error), "message": _message(error)}
+    outcome = Outcome(Verdict.ERROR, "", exception, blame(error, case_roots), _trace(error, case_roots))
+    if isinstance(error, pytest.xfail.Exception):
+        outcome.reason = "the case calls pytest.xfail: known deviations belong into the expectations, not into cases"
+    elif phase != "call":
+        outcome.reason = f"fixture failed in {phase}: {exception['type']}: {_first_line(exception['message'])}"
+    elif _is_own_claim(error, case_roots):
+        outcome.verdict, outcome.reason = Verdict.WRONG, _first_line(exception["message"]) or "assertion failed"
+    else:
+        outcome.verdict = Verdict.RAISES
+        outcome.reason = f"{exception['type']}: {_first_line(exception['message'])}"
+    return outcome
+
+
+def _is_own_claim(error: BaseException, case_roots: tuple[str, ...]) -> bool:
+    """Whether the exception says that a claim of the case does not hold, rather than that torch or a subject raised."""
+    if isinstance(error, pytest.fail.Exception):
+        return True
+    if not isinstance(error, AssertionError):
+        return False
+    frames = _frames(error.__traceback__)
+    if not frames:
+        return True
+    innermost = os.path.abspath(frames[-1][0])
+    if innermost.startswith(_SUBJECTS):
+        return False
+    ours = (*case_roots, _PACKAGE + os.sep)
+    return innermost.startswith(ours) or any(part in innermost for part in _ASSERTING)
+
+
+def blame(error: BaseException, case_roots: tuple[str, ...]) -> dict[str, Any] | None:
+    """File, line and source of the innermost frame in the case, a subject or a helper of ours; the innermost of all without one."""
+    frames = _frames(error.__traceback__)
+    if not frames:
+        return None
+    ours = (*case_roots, _PACKAGE + os.sep)
+    incell = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    own = [frame for frame in frames if os.path.abspath(frame[0]).startswith(ours) and not os.path.abspath(frame[0]).startswith(incell)]
+    file, line, source = (own or frames)[-1]
+    return {"file": file, "line": line, "source": source}
+
+
+def _frames(trace: TracebackType | None) -> list[tuple[str, int, str]]:
+    return [(frame.filename, frame.lineno or 0, (frame.line or "").strip()) for frame in traceback.extract_tb(trace)]
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)[:TAIL]
+    except Exception as broken:
+        return f"<its message could not be read: {type(broken).__name__}>"
+
+
+def _first_line(message: str) -> str:
+    return next((line.strip() for line in message.splitlines() if line.strip()), "")[:500]
+
+
+def _trace(error: BaseException, case_roots: tuple[str, ...]) -> str:
+    """The traceback from the case inwards: pytest's own frames say nothing."""
+    trace = error.__traceback__
+    while trace is not None and not os.path.realpath(trace.tb_frame.f_code.co_filename).startswith(case_roots or ("/",)):
+        trace = trace.tb_next
+    try:
+        return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))[-TAIL:]
+    except Exception as broken:
+        return f"<the traceback could not be formatted: {type(broken).__name__}>"

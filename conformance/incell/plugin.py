@@ -1,0 +1,262 @@
+"""The pytest plugin of a cell: cases get their fixtures, their watchdog and their record. Load it by `-p conformance.incell.plugin`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from conformance.incell import collection, features, identity, marks
+from conformance.incell.devices import backend
+from conformance.incell.journal import Journal
+from conformance.incell.judging import judge
+from conformance.incell.output import OutputFile
+from conformance.incell.parent import die_with_parent
+from conformance.incell.scrub import Scrubber, private_names, process_roots
+from conformance.incell.settings import Settings, load
+from conformance.incell.torchstate import seed_all
+from conformance.incell.trial import Trial
+from conformance.incell.verdicts import Verdict
+from conformance.incell.watchdog import Watchdog
+
+pytest.register_assert_rewrite("conformance.instruments")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--twins`, which gives each case its wrong twins in place of the right idiom."""
+    parser.getgroup("conformance").addoption("--twins", action="store_true", help="run each case on each of its wrong twins")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marks and the part of the plugin that fits this process: recorder, controller of workers, or neither."""
+    for description in marks.REGISTERED.values():
+        config.addinivalue_line("markers", description)
+    settings = load()
+    controls_workers = bool(getattr(config.option, "numprocesses", None)) and not hasattr(config, "workerinput")
+    recorder = Recorder(settings) if settings.journal and not controls_workers else None
+    if settings.journal:
+        die_with_parent()
+    if controls_workers and settings.journal:
+        config.pluginmanager.register(Controller(Journal(settings.journal)), "conformance-controller")
+    config.pluginmanager.register(Cell(config, settings, recorder), "conformance-cell")
+
+
+class Recorder:
+    """The files of one process: journal, output and traces. `finish` turns a trial into the journal's `end`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.journal = Journal(settings.journal)
+        self.output = OutputFile(self.journal.stem + ".output")
+        self.watchdog = Watchdog(self.journal.stem + ".trace")
+        roots = {**process_roots(), **settings.roots}
+        self.scrub = Scrubber(roots, [*private_names(), *settings.secrets])
+        self.journal.event("process", pid=os.getpid(), worker=os.environ.get("PYTEST_XDIST_WORKER", ""))
+
+    def begin(self, case: str, timeout_s: float) -> None:
+        """From here on what happens to the process is this case's doing."""
+        self.journal.start(case, timeout_s)
+        self.output.begin()
+        self.watchdog.arm(timeout_s)
+
+    def finish(self, trial: Trial) -> None:
+        """The case ended by itself: put the process back and write the record."""
+        leaked = trial.state.restore()
+        self.watchdog.disarm()
+        self.journal.event("end", record=self.scrub.tree(trial.record(self.output.end(), leaked)))
+
+
+class Controller:
+    """In the process that starts the workers: tells with which exit code each of them died."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """A worker ended; its exit code is known to its parent only."""
+        popen = getattr(getattr(node.gateway, "_io", None), "popen", None)
+        if popen is None or not error:
+            return
+        try:
+            code: int | None = popen.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            code = None
+        self._journal.event("exit", pid=popen.pid, code=code)
+
+
+class Cell:
+    """Hooks around collection and around each case."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, recorder: Recorder | None) -> None:
+        self.config = config
+        self.settings = settings
+        self.recorder = recorder
+        self.backend = backend(settings.device)
+        self.twins = settings.twins or bool(config.getoption("--twins"))
+        self.roots = tuple(os.path.realpath(root).rstrip(os.sep) + os.sep for root in settings.case_roots)
+        self.trial: Trial | None = None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
+        """Say which file is being imported, so that a death or a hang is blamed on it."""
+        if self.recorder is None or not isinstance(collector, pytest.Module):
+            return (yield)
+        case = identity.file_case(str(collector.path), self.settings)
+        self.recorder.journal.event("file", file=str(collector.path), case=case)
+        self.recorder.begin(case, self.settings.timeout_s)
+        try:
+            report = yield
+        finally:
+            self.recorder.watchdog.disarm()
+            output = self.recorder.output.end()
+        reason = "" if report.passed else self.recorder.scrub.text(_collect_reason(report))
+        self.recorder.journal.event(
+            "file-end",
+            file=str(collector.path),
+            case=case,
+            outcome=report.outcome,
+            reason=reason,
+            output_tail=self.recorder.scrub.text(output),
+        )
+        return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> Generator[None, None, None]:
+        """Parameters in a fixed order: subject, dtype, the case's own, the idiom."""
+        collection.parametrize_first(metafunc)
+        yield
+        collection.parametrize_idiom(metafunc, twins=self.twins)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[Any]) -> None:
+        """Keep this cell's cases; when only collecting, describe them."""
+        if self.twins:
+            for item in items:
+                collection.mark_twin(item)
+        kept, left = collection.select(items, self.settings)
+        if left:
+            config.hook.pytest_deselected(items=left)
+            items[:] = kept
+        if self.recorder is not None and config.option.collectonly:
+            seen: dict[str, str] = {}
+            for item in kept:
+                self.recorder.journal.event("case", **collection.describe(item, self.settings, seen))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: Any) -> Generator[None, Any, Any]:
+        """A trial around setup, call and teardown; an exit in between leaves no `end`, and so names the case as culprit."""
+        case = item.conformance_case
+        if self.recorder is not None:
+            self.recorder.begin(case, collection.limits_of(item, self.settings)["timeout_s"])
+        self.trial = Trial(case, self.settings.seed)
+        self.trial.takes_device = "device" in item.fixturenames
+        seed_all(self.settings.seed, self.settings.device)
+        result = yield
+        if self.recorder is not None:
+            self.recorder.finish(self.trial)
+        else:
+            self.trial.state.restore()
+        return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: Any) -> None:
+        """Skip what this cell cannot do, with the reason."""
+        if self.settings.device == "meta" and item.get_closest_marker("values"):
+            pytest.skip("needs values, and meta holds none")
+        needs = [need for mark in item.iter_markers("requires") for need in mark.args]
+        if needs:
+            reason = features.lack(needs, self.backend.activate() if "device" in item.fixturenames else "cpu")
+            if reason:
+                pytest.skip(reason)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: Any) -> Generator[None, Any, Any]:
+        """Count what runs on the device, and wait for it before the case counts as done."""
+        trial = self.trial
+        if self.recorder is not None:
+            self.recorder.journal.phase("call")
+        if trial is None or not trial.takes_device or self.settings.device == "cpu":
+            return (yield)
+        trial.meter = self.backend.meter(dispatch=item.get_closest_marker("uncounted") is None)
+        with trial.meter.counting():
+            result = yield
+        self.backend.synchronize()
+        trial.meter.stop()
+        return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self) -> None:
+        """Say that a death from here on is a fixture's."""
+        if self.recorder is not None:
+            self.recorder.journal.phase("teardown")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: Any, call: pytest.CallInfo[Any]) -> pytest.TestReport | None:
+        """Judge the phase. Under a supervisor the report is short and cannot fail; by hand pytest makes its own."""
+        error = call.excinfo.value if call.excinfo is not None else None
+        outcome = judge(error, call.when, self.roots) if error is not None else None
+        if outcome is not None and self.trial is not None:
+            self.trial.outcomes.append(outcome)
+        if self.recorder is None:
+            return None
+        passed = outcome is None
+        skipped = outcome is not None and outcome.verdict is Verdict.UNSUPPORTED
+        longrepr: Any = None if passed else (str(item.path), 0, outcome.reason) if skipped and outcome else outcome and outcome.reason
+        state: Any = "passed" if passed else "skipped" if skipped else "failed"
+        return pytest.TestReport(item.nodeid, item.location, {}, state, longrepr, call.when, duration=call.duration)
+
+    def pytest_warning_recorded(self, warning_message: Any) -> None:
+        """A warning may say that an op fell back to the CPU."""
+        if self.trial is not None and self.trial.meter is not None:
+            self.trial.meter.warned(str(warning_message.message))
+
+    @pytest.fixture(scope="session")
+    def device(self) -> Any:
+        """The torch.device of this cell."""
+        return self.backend.activate()
+
+    @pytest.fixture
+    def dtype(self, request: pytest.FixtureRequest) -> Any:
+        """A torch.dtype: those of the mark `dtypes` in turn, else float32. `unsupported` where this torch has none of that name."""
+        import torch
+
+        name = getattr(request, "param", "float32")
+        if not hasattr(torch, name):
+            pytest.skip(f"this torch has no dtype {name}")
+        return getattr(torch, name)
+
+    @pytest.fixture
+    def subject(self, request: pytest.FixtureRequest) -> Any:
+        """The subjects of the mark `subjects` in turn."""
+        from conformance.subjects import get
+
+        return get(request.param)
+
+    @pytest.fixture
+    def observe(self) -> Callable[..., None]:
+        """`observe(name, value, better=None)` records a measured value beside the verdict."""
+        assert self.trial is not None
+        return self.trial.observe
+
+    @pytest.fixture
+    def stage(self) -> Callable[..., Any]:
+        """`with stage("build"):` says how far the case came, should it end inside."""
+        assert self.trial is not None
+        return self.trial.stage
+
+    @pytest.fixture
+    def depth(self) -> str:
+        """`default` or `deep`."""
+        return self.settings.depth
+
+
+def _collect_reason(report: Any) -> str:
+    longrepr = report.longrepr
+    if isinstance(longrepr, tuple):
+        return str(longrepr[-1])
+    lines = [line for line in str(longrepr).splitlines() if line.strip()]
+    errors = [line[1:].strip() for line in lines if line.startswith("E ")]
+    return (errors or lines or ["collection failed"])[-1][:500]

@@ -1,0 +1,87 @@
+"""Global state of torch that a case could leak: seeded before each case, put back after it, so that order changes no verdict."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def torch_module() -> Any:
+    """torch if something imported it already, else None: the plugin itself never imports it."""
+    return sys.modules.get("torch")
+
+
+def seed_all(seed: int, device: str) -> None:
+    """Seed Python's, numpy's and torch's generators, those of accelerators included."""
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and hasattr(numpy, "random"):
+        numpy.random.seed(seed % 2**32)
+    torch = torch_module()
+    if torch is not None:
+        torch.manual_seed(seed)
+        if device == "xla" and "torch_xla" in sys.modules:
+            sys.modules["torch_xla"].manual_seed(seed)
+
+
+_SWITCHES: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], None]], ...] = (
+    ("default dtype", lambda torch: torch.get_default_dtype(), lambda torch, value: torch.set_default_dtype(value)),
+    ("grad mode", lambda torch: torch.is_grad_enabled(), lambda torch, value: torch.set_grad_enabled(value)),
+    (
+        "deterministic algorithms",
+        lambda torch: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+        lambda torch, value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
+    ),
+    ("threads", lambda torch: torch.get_num_threads(), lambda torch, value: torch.set_num_threads(value)),
+    ("anomaly mode", lambda torch: torch.is_anomaly_enabled(), lambda torch, value: torch.autograd.set_detect_anomaly(value)),
+    (
+        "float32 matmul precision",
+        lambda torch: torch.get_float32_matmul_precision(),
+        lambda torch, value: torch.set_float32_matmul_precision(value),
+    ),
+)
+
+
+class TorchState:
+    """A snapshot of the switches; `restore` puts back those that moved and names them."""
+
+    def __init__(self) -> None:
+        torch = torch_module()
+        self._switches = [] if torch is None else [get(torch) for _, get, _ in _SWITCHES]
+        self._environ = dict(os.environ)
+        self._stance = _default_device(torch)
+
+    def restore(self) -> list[str]:
+        """Put back what the case moved; returns the names of what it had leaked."""
+        leaked = []
+        torch = torch_module()
+        for (name, get, put), before in zip(_SWITCHES, self._switches):
+            if get(torch) != before:
+                put(torch, before)
+                leaked.append(name)
+        if _default_device(torch) != self._stance:
+            torch.set_default_device(self._stance)
+            leaked.append("default device")
+        leaked += self._restore_environ()
+        dynamo = sys.modules.get("torch._dynamo")
+        if dynamo is not None and hasattr(dynamo, "reset"):
+            dynamo.reset()
+        return leaked
+
+    def _restore_environ(self) -> list[str]:
+        now = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+        before = {name: value for name, value in self._environ.items() if name != "PYTEST_CURRENT_TEST"}
+        if now == before:
+            return []
+        for name in set(now) - set(before):
+            del os.environ[name]
+        os.environ.update(before)
+        return [f"variable {name}" for name in sorted(set(now) ^ set(before)) or ["changed"]]
+
+
+def _default_device(torch: Any) -> Any:
+    get = getattr(torch, "get_default_device", None)
+    return get() if get is not None else None

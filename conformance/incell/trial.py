@@ -1,0 +1,77 @@
+"""One case while it runs: what it has come to so far, and the record that it leaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import Any
+
+from conformance.incell.devices import Meter
+from conformance.incell.judging import Outcome
+from conformance.incell.observations import Observations
+from conformance.incell.output import TAIL
+from conformance.incell.torchstate import TorchState
+from conformance.incell.verdicts import Stage, Verdict
+
+
+class Trial:
+    """Collects phases, stage, observations and device counts of one running case."""
+
+    def __init__(self, case: str, seed: int) -> None:
+        self.case = case
+        self.seed = seed
+        self.started_at = datetime.now(timezone.utc)
+        self._clock = time.perf_counter()
+        self.state = TorchState()
+        self.outcomes: list[Outcome] = []
+        self.observe = Observations()
+        self.meter: Meter | None = None
+        self.takes_device = False
+        self.stage_reached = Stage.RUN
+        self.subresults: list[dict[str, Any]] = []
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """The case is at this stage until the block ends; where it raises, the stage stays as it was."""
+        before, self.stage_reached = self.stage_reached, Stage(name)
+        yield
+        self.stage_reached = before
+
+    def verdict(self) -> Outcome:
+        """The worst outcome of all phases, then what the device's counters say of a case that would pass."""
+        if self.outcomes:
+            return min(self.outcomes, key=lambda outcome: outcome.verdict.severity)
+        unexercised = self._unexercised()
+        return Outcome(Verdict.UNEXERCISED, unexercised) if unexercised else Outcome(Verdict.PASS, "")
+
+    def _unexercised(self) -> str:
+        counted = self.meter.as_record() if self.meter is not None else None
+        if not self.takes_device or counted is None:
+            return ""
+        if counted["fallback"]:
+            return f"fell back to the CPU: {', '.join(counted['fallback'])}"
+        return "" if counted["on"] else "no op ran on the device"
+
+    def record(self, output: str, leaked: list[str]) -> dict[str, Any]:
+        """The fields that this process knows of the record; the supervisor adds the rest."""
+        outcome = self.verdict()
+        tail = "\n".join(part for part in (output.rstrip(), outcome.trace.rstrip()) if part)
+        if leaked:
+            tail = f"{tail}\nput back after the case: {', '.join(leaked)}".lstrip()
+        return {
+            "case": self.case,
+            "seed": self.seed,
+            "verdict": outcome.verdict.value,
+            "stage": self.stage_reached.value,
+            "reason": outcome.reason,
+            "exception": outcome.exception,
+            "blame": outcome.blame,
+            "output_tail": tail[-TAIL:],
+            "started_at": self.started_at.isoformat(timespec="milliseconds"),
+            "duration_s": round(time.perf_counter() - self._clock, 4),
+            "device_ops": self.meter.as_record() if self.meter is not None else None,
+            "observations": self.observe.values,
+            "subresults": self.subresults,
+        }
