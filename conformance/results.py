@@ -1,0 +1,178 @@
+"""The result set on disk: what was planned, what was measured, and every hole between the two."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from conformance.artifacts import Problem, Record, read_records, read_table, write_json, write_records
+from conformance.cells import Cell
+from conformance.errors import ConfigError
+from conformance.incell.records import blank
+from conformance.incell.verdicts import Stage, Verdict
+
+__all__ = ["CellResult", "Problem", "Record", "ResultSet", "read", "read_records", "write_json", "write_records"]
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """All that one cell left: its facts, the cases it must have, a record for each of them, and what could not be read."""
+
+    cell: Cell
+    environment: dict[str, Any] = field(default_factory=dict)
+    collected: dict[str, Any] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+    controls: list[Record] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def grey(self) -> bool:
+        """Whether the device's probe failed: the cell is shown, and neither judged nor published."""
+        return self.environment.get("status") == "probe-failed"
+
+    @property
+    def controls_off(self) -> list[str]:
+        """The control cases that came out otherwise than they must; empty for a cell that can be trusted."""
+        controls = self.environment.get("controls")
+        if not isinstance(controls, dict) or (controls.get("ok", True) and not controls.get("off")):
+            return []
+        off = controls.get("off")
+        return [str(name) for name in off] if isinstance(off, list) and off else ["unnamed control"]
+
+    def fact(self, *path: str) -> str:
+        """The text of one value of environment.json, as `fact("torch", "version")`; empty where it is not known."""
+        value: Any = self.environment
+        for name in path:
+            value = value.get(name) if isinstance(value, dict) else None
+        return "" if value is None or isinstance(value, (dict, list)) else str(value)
+
+    def outcomes(self) -> dict[str, Record]:
+        """Case -> the record of its worst attempt, the earliest of equals; controls are left out."""
+        found: dict[str, Record] = {}
+        for record in self.records:
+            held = found.get(record["case"])
+            if held is None or _badness(record) < _badness(held):
+                found[record["case"]] = record
+        return found
+
+    def titles(self) -> dict[str, str]:
+        """Case -> the first line of its docstring, where collection noted one."""
+        entries = _entries(self.collected.get("cases"))
+        return {entry["case"]: entry["title"] for entry in entries if isinstance(entry.get("title"), str)}
+
+
+@dataclass(frozen=True)
+class ResultSet:
+    """Cells in the order of their columns. `conflicts` names the variants of each cell on which machines disagree."""
+
+    cells: list[CellResult] = field(default_factory=list)
+    plan: dict[str, Any] | None = None
+    problems: list[Problem] = field(default_factory=list)
+    conflicts: dict[str, list[str]] = field(default_factory=dict)
+
+    def all_problems(self) -> list[Problem]:
+        """The problems of the set and of each of its cells, without repetition, in order."""
+        return sorted({*self.problems, *(problem for cell in self.cells for problem in cell.problems)})
+
+    def judged(self) -> Iterator[CellResult]:
+        """The cells that count: their device answered the probe and their controls came out right."""
+        return (cell for cell in self.cells if not cell.grey and not cell.controls_off)
+
+
+def read(reports: Path, cells: Collection[str] | None = None) -> ResultSet:
+    """All that lies under `reports`, or the named cells of it, with a `missing` record for whatever was planned and did not come.
+
+    Cells on disk that the plan does not name are read too: pass `cells` to leave them out. Raises ConfigError when there is no such folder.
+    """
+    if not reports.is_dir():
+        raise ConfigError(f"there is no folder of results at {reports}: give one that `conformance run` or `conformance collect` wrote")
+    plan, problems = read_table(reports / "plan.json")
+    conflicts = _conflicts(reports / "conflicts", cells)
+    planned = _cells((str(entry.get("cell")) for entry in _entries((plan or {}).get("cells"), "cell")), "plan.json", problems)
+    found = _cells(_folders(reports / "results"), "results", problems)
+    wanted = {cell for cell in (*planned, *found) if cells is None or str(cell) in cells}
+    read_cells = [_read_cell(reports, cell, plan, cell in planned, conflicts) for cell in sorted(wanted, key=lambda cell: cell.sort_key)]
+    return ResultSet(read_cells, plan, problems, conflicts)
+
+
+def _read_cell(reports: Path, cell: Cell, plan: dict[str, Any] | None, planned: bool, conflicts: Mapping[str, list[str]]) -> CellResult:
+    files = _entries((plan or {}).get("files")) if planned else []
+    if str(cell) in conflicts:
+        reason = f"{len(conflicts[str(cell)])} different results for this cell: see conflicts/{cell}"
+        return CellResult(cell, records=[_missing(cell, entry, Stage.COLLECT, reason) for entry in files])
+    result = _read_folder(reports / "results" / str(cell), cell)
+    holes = list(_holes(result, files if not result.collected else []))
+    return CellResult(cell, result.environment, result.collected, result.records + holes, result.controls, result.problems)
+
+
+def _read_folder(folder: Path, cell: Cell) -> CellResult:
+    problems: list[Problem] = []
+    tables: list[dict[str, Any]] = []
+    for name in ("environment.json", "collected.json"):
+        table, found = read_table(folder / name)
+        tables.append({} if table is None or found else table)
+        problems += found
+    rows: list[list[Record]] = []
+    for name in ("records.jsonl", "controls.jsonl"):
+        read_rows, found = read_records(folder / name)
+        foreign = [record for record in read_rows if record["cell"] != str(cell)]
+        problems += found + [
+            Problem(f"{cell}/{name}", 0, f"holds a record of another cell, {record['cell'][:120]}") for record in foreign[:1]
+        ]
+        rows.append([record for record in read_rows if record["cell"] == str(cell)])
+    return CellResult(cell, tables[0], tables[1], rows[0], rows[1], problems)
+
+
+def _holes(result: CellResult, files: Iterable[dict[str, Any]]) -> Iterator[Record]:
+    """A missing record for each case that was collected, and for each case file, that left no record."""
+    have = {record["case"] for record in result.records}
+    status = result.fact("status")
+    cause = f" ({status}: {result.fact('reason')})" if status not in ("", "ok") else ""
+    expected = [(entry, Stage.RUN, f"collected, and no record came{cause}") for entry in _entries(result.collected.get("cases"))]
+    expected += [(entry, Stage.COLLECT, f"not collected, and no record came{cause}") for entry in _entries(result.collected.get("files"))]
+    expected += [(entry, Stage.COLLECT, f"planned, and nothing came back{cause}") for entry in files]
+    for entry, stage, reason in expected:
+        if entry["case"] not in have:
+            have.add(entry["case"])
+            yield _missing(result.cell, entry, stage, reason)
+
+
+def _missing(cell: Cell, entry: Mapping[str, Any], stage: Stage, reason: str) -> Record:
+    known = {name: entry[name] for name in ("family", "subject", "environment") if isinstance(entry.get(name), str)}
+    return blank(str(cell), entry["case"], verdict=Verdict.MISSING.value, stage=stage.value, reason=reason, **known)
+
+
+def _entries(listed: Any, name: str = "case") -> list[dict[str, Any]]:
+    """The usable entries of a list in plan.json or collected.json: tables that hold `name`, or the bare names themselves."""
+    if not isinstance(listed, list):
+        return []
+    tables = (entry if isinstance(entry, dict) else {name: entry} for entry in listed)
+    return [table for table in tables if isinstance(table.get(name), str)]
+
+
+def _cells(names: Iterable[str], place: str, problems: list[Problem]) -> list[Cell]:
+    """The cells that `names` name, each once; what is no cell id becomes a problem."""
+    cells: dict[Cell, None] = {}
+    for name in names:
+        try:
+            cells[Cell.parse(name)] = None
+        except ValueError:
+            problems.append(Problem(place, 0, f"{name[:120]!r} is no cell id: left out"))
+    return list(cells)
+
+
+def _folders(parent: Path) -> list[str]:
+    if not parent.is_dir():
+        return []
+    return sorted(path.name for path in parent.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _conflicts(folder: Path, cells: Collection[str] | None) -> dict[str, list[str]]:
+    found = {name: _folders(folder / name) for name in _folders(folder) if cells is None or name in cells}
+    return {name: variants for name, variants in found.items() if variants}
+
+
+def _badness(record: Record) -> tuple[int, int]:
+    return Verdict(record["verdict"]).severity, record["attempt"]
