@@ -1,0 +1,190 @@
+"""Results of several machines in one folder: equal facts once, shards united, and what disagrees kept side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from conformance.artifacts import Problem, encode, read_records, read_table, record_key, write_json, write_records
+from conformance.cells import Cell
+from conformance.contributions import ARTIFACTS, Contribution, case_key, cell_folders, listed_cases, parse_cell, read_contribution, roots
+from conformance.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """What a merge came to: cells that hold results, the variants of cells in conflict, and what could not be read."""
+
+    into: Path
+    cells: list[str] = field(default_factory=list)
+    conflicts: dict[str, list[str]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """5 when machines disagree or something was not readable, else 0."""
+        return 5 if self.conflicts or self.problems else 0
+
+    def lines(self) -> list[str]:
+        """The report for a terminal."""
+        told = [f"{len(self.cells)} cells under {self.into / 'results'}"]
+        for cell, variants in self.conflicts.items():
+            told.append(f"conflict: {cell} has {len(variants)} different results, kept under {self.into / 'conflicts' / cell}:")
+            told += [f"    {variant}" for variant in variants]
+            told.append("    compare them, delete those that are wrong, and run conformance collect again")
+        return told + [f"unreadable: {problem}" for problem in self.problems]
+
+
+def collect(sources: Sequence[Path], into: Path) -> MergeReport:
+    """Merges the results in `sources` and in `into` itself, under `into`; the order of sources does not matter, nor does doing it twice.
+
+    A source is a folder of reports, of results, of one cell, or a folder of such folders. Raises ConfigError for one that does not exist.
+    """
+    absent = [str(source) for source in sources if not source.is_dir()]
+    if absent:
+        raise ConfigError(f"there is no folder {', '.join(absent)}: give folders that `conformance run` wrote, or one of a single cell")
+    problems: list[Problem] = []
+    by_cell: dict[Cell, list[Contribution]] = {}
+    plans: list[dict[str, Any]] = []
+    for source in dict.fromkeys([into, *sources]):
+        _gather(source, source == into, by_cell, plans, problems)
+    conflicts: dict[str, list[str]] = {}
+    for cell in sorted(by_cell, key=lambda cell: cell.sort_key):
+        united = _unite(by_cell[cell])
+        if united is None:
+            conflicts[str(cell)] = _put_aside(by_cell[cell], into)
+        else:
+            _write(united, into / "results" / str(cell))
+            shutil.rmtree(into / "conflicts" / str(cell), ignore_errors=True)  # one variant is left of a conflict: it is settled
+    if plans:
+        write_json(into / "plan.json", _unite_plans(plans))
+    cells = [str(cell) for cell in by_cell if str(cell) not in conflicts]
+    return MergeReport(into, sorted(cells), conflicts, sorted(set(problems)))
+
+
+def _gather(source: Path, own: bool, by_cell: dict[Cell, list[Contribution]], plans: list[dict[str, Any]], problems: list[Problem]) -> None:
+    told: list[Problem] = []
+    folders = 0
+    for root in [source] if own else roots(source):
+        plan, unread = read_table(root / "plan.json")
+        told += unread
+        plans += [plan] if plan is not None else []
+        for folder, held in cell_folders(root):
+            folders += 1
+            contribution = read_contribution(folder, held, told)
+            if contribution is not None:
+                by_cell.setdefault(contribution.cell, []).append(contribution)
+    if not folders and not own:
+        told.append(Problem("results", 0, "this source holds no results of any cell"))
+    problems += [Problem(f"{source}: {problem.path}", problem.line, problem.message) for problem in told]
+
+
+def _unite(contributions: Sequence[Contribution]) -> Contribution | None:
+    """All contributions as one, None when two of them say different things about one cell."""
+    known = [each for each in contributions if each.environment]
+    records = _union((each.records for each in contributions), record_key)
+    controls = _union((each.controls for each in contributions), record_key)
+    cases = _union((listed_cases(each) for each in contributions), case_key)
+    if len({each.facts for each in known}) > 1 or records is None or controls is None or cases is None:
+        return None
+    environment = min(
+        (each.environment for each in known), key=lambda facts: (str((facts or {}).get("started_at")), encode(facts)), default=None
+    )
+    tables = sorted((each.collected for each in contributions if each.collected is not None), key=encode)
+    collected = tables[0] if tables else None
+    if collected is not None and any(table != collected for table in tables):
+        collected = {**collected, "cases": cases, "files": _files(tables)}
+    first = contributions[0]
+    return Contribution(first.cell, first.folder, environment, collected, records, controls)
+
+
+def _union(parts: Iterable[Iterable[dict[str, Any]]], key: Any) -> list[dict[str, Any]] | None:
+    """The rows of all parts, each once, in the order of their keys; None when two rows of one key differ."""
+    rows: dict[Any, dict[str, Any]] = {}
+    for part in parts:
+        for row in part:
+            if rows.setdefault(key(row), row) != row:
+                return None
+    return [rows[each] for each in sorted(rows)]
+
+
+def _files(tables: Iterable[dict[str, Any]]) -> list[Any]:
+    lists = (table.get("files") for table in tables)
+    found = {encode(entry): entry for listed in lists if isinstance(listed, list) for entry in listed}
+    return [found[each] for each in sorted(found)]
+
+
+def _write(united: Contribution, folder: Path) -> None:
+    """Writes one cell so that a reader sees each file whole: the list of cases first, since it alone tells what is still missing."""
+    for name, table in (("collected.json", united.collected), ("environment.json", united.environment)):
+        if table is not None:
+            _keep_unreadable(folder / name)
+            write_json(folder / name, table)
+    for name, records in (("records.jsonl", united.records), ("controls.jsonl", united.controls)):
+        _keep_unreadable(folder / name)
+        write_records(folder / name, records)
+
+
+def _keep_unreadable(path: Path) -> None:
+    """Copies a file that this tool cannot read whole to a name beside it, before it is written anew without those lines."""
+    told = (read_records if path.suffix == ".jsonl" else read_table)(path)[1]
+    if told and path.is_file():
+        content = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        shutil.copy2(path, path.with_name(f"{path.name}.{content}.unreadable"))
+
+
+def _put_aside(contributions: Sequence[Contribution], into: Path) -> list[str]:
+    """Keeps every variant of a cell under `conflicts`, and takes the cell out of `results`; returns the variants' names."""
+    cell = contributions[0].cell
+    parent, own = into / "conflicts" / str(cell), into / "results" / str(cell)
+    distinct = {each.digest: each for each in contributions if each.folder.parent != parent}
+    for digest, each in sorted(distinct.items()):
+        absorbed = any(each is not other and each.within(other) and not other.within(each) for other in contributions)
+        if (parent / digest).exists() or (absorbed and each.folder != own):
+            continue
+        fresh = parent / f".{digest}.tmp"
+        shutil.rmtree(fresh, ignore_errors=True)
+        _write(each, fresh)
+        fresh.replace(parent / digest)
+    for each in contributions:
+        if each.folder == own:
+            _move_rest(own, parent / each.digest)
+    return sorted(path.name for path in parent.iterdir() if not path.name.startswith("."))
+
+
+def _move_rest(own: Path, variant: Path) -> None:
+    """Takes a cell's folder out of the results; what it holds beside the artifacts goes along to its variant."""
+    for path in sorted(own.iterdir()):
+        if path.name not in ARTIFACTS and not (variant / path.name).exists():
+            path.replace(variant / path.name)
+    gone = variant.with_name(f".{own.name}.tmp")
+    shutil.rmtree(gone, ignore_errors=True)
+    own.replace(gone)
+    shutil.rmtree(gone)
+
+
+def _unite_plans(plans: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One plan that names every cell and file; where two plans differ, the first in the order of their texts speaks."""
+    united: dict[str, Any] = _least((name, value) for plan in plans for name, value in plan.items())
+    for name, key in (("cells", "cell"), ("files", "case")):
+        rows = (row for plan in plans if isinstance(plan.get(name), list) for row in plan[name] if isinstance(row, dict))
+        listed = _least((str(row.get(key)), row) for row in rows)
+        united[name] = [listed[each] for each in sorted(listed, key=_plan_order)]
+    return united
+
+
+def _least(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Name -> the value whose JSON text comes first, whatever the order of `pairs`."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        found[name] = min(found.get(name, value), value, key=encode)
+    return found
+
+
+def _plan_order(name: str) -> Any:
+    cell = parse_cell(name)
+    return (0, cell.sort_key) if cell is not None else (1, name)
