@@ -1,0 +1,1 @@
+"""Instruments: how the cases measure. They compare, poison, capture and count; what they find is judged by the case."""

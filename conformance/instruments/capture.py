@@ -1,0 +1,169 @@
+"""One way to capture code on torch 1.13 to the newest: the TorchScript tracer, torch.fx, torch.export."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import linecache
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+#: One dict an argument, in order: axis -> name of what varies along it.
+Dynamic = Sequence[Mapping[int, str]]
+Bounds = Mapping[str, "tuple[int, int]"]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced program, and where the tracer warned: distinct `file name:line: source`, in order of first occurrence."""
+
+    program: Any
+    warned: tuple[str, ...]
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Run the program."""
+        return self.program(*arguments, **named)
+
+
+def trace(code: Callable[..., Any], arguments: Sequence[Any], **options: Any) -> Traced:
+    """`torch.jit.trace(code, arguments, **options)` with its TracerWarnings collected; other warnings are dropped here."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        program = torch.jit.trace(code, tuple(arguments), **options)
+    places = [_place(w) for w in caught if issubclass(w.category, torch.jit.TracerWarning)]
+    return Traced(program, tuple(dict.fromkeys(places)))
+
+
+def _place(warning: warnings.WarningMessage) -> str:
+    source = linecache.getline(warning.filename, warning.lineno).strip()
+    return f"{Path(warning.filename).name}:{warning.lineno}: {source}"
+
+
+def nodes(traced: Traced, kind: str) -> list[Any]:
+    """Nodes of `kind`, as `aten::full`, in the traced program with its calls inlined, blocks included."""
+    found: list[Any] = []
+    pending = list(traced.program.inlined_graph.nodes())
+    while pending:
+        node = pending.pop(0)
+        if node.kind() == kind:
+            found.append(node)
+        for block in node.blocks():
+            pending.extend(block.nodes())
+    return found
+
+
+def device_constants(traced: Traced) -> list[str]:
+    """Devices that the traced program holds as constants, sorted."""
+    outputs = [node.output() for node in nodes(traced, "prim::Constant")]
+    return sorted({str(output.toIValue()) for output in outputs if str(output.type()) == "Device"})
+
+
+def has_export() -> bool:
+    """Whether torch.export is there (2.1)."""
+    return hasattr(getattr(torch, "export", None), "export")
+
+
+def modes() -> tuple[bool, ...]:
+    """The values of `strict` that this release's torch.export takes; 2.1 knows strict alone, unnamed."""
+    return (True, False) if "strict" in inspect.signature(torch.export.export).parameters else (True,)
+
+
+@functools.cache
+def nonstrict_is_dynamic() -> bool:
+    """Whether non-strict export takes dynamic shapes (2.3); 2.2 has the mode without them, and only a try can tell."""
+    try:
+        export(_Double(), (torch.ones(2, 3),), ({0: "rows"},), strict=False, probe=False)
+    except (AssertionError, RuntimeError, NotImplementedError):
+        return False
+    return True
+
+
+class _Double(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported program and what runs it."""
+
+    program: Any
+    run: Callable[..., Any]
+
+
+def export(
+    module: nn.Module,
+    arguments: Sequence[Any],
+    dynamic: Dynamic | None = None,
+    *,
+    strict: bool | None = None,
+    bounds: Bounds | None = None,
+    probe: bool = True,
+) -> Exported:
+    """`torch.export.export`, its dynamic axes named as Dim from 2.2 and as constraints on 2.1.
+
+    `strict=None` leaves the release's default. Skips (unsupported) where the release has no export, no such mode, or no
+    dynamic shapes in it.
+    """
+    if not has_export():
+        pytest.skip("no torch.export")
+    options = _mode(strict)
+    if dynamic is not None:
+        if strict is False and probe and not nonstrict_is_dynamic():
+            pytest.skip("non-strict export takes no dynamic shapes")
+        options.update(_shapes(arguments, dynamic, bounds or {}))
+    program = torch.export.export(module, tuple(arguments), **options)
+    return Exported(program, runner(program))
+
+
+def runner(program: Any) -> Callable[..., Any]:
+    """What runs an exported program: its module from 2.2, the program itself on 2.1."""
+    module: Callable[..., Any] = program.module() if hasattr(program, "module") and hasattr(torch.export, "Dim") else program
+    return module
+
+
+def _mode(strict: bool | None) -> dict[str, Any]:
+    if strict is None or (strict and modes() == (True,)):
+        return {}
+    if strict not in modes():
+        pytest.skip(f"torch.export takes no strict={strict}")
+    return {"strict": strict}
+
+
+def _shapes(arguments: Sequence[Any], dynamic: Dynamic, bounds: Bounds) -> dict[str, Any]:
+    names = list(dict.fromkeys(name for axes in dynamic for name in axes.values()))
+    if hasattr(torch.export, "Dim"):
+        dims = {name: _dim(name, bounds.get(name)) for name in names}
+        return {"dynamic_shapes": tuple({axis: dims[name] for axis, name in axes.items()} or None for axes in dynamic)}
+    return {"constraints": _constraints(arguments, dynamic, bounds)}
+
+
+def _dim(name: str, bound: tuple[int, int] | None) -> Any:
+    return torch.export.Dim(name) if bound is None else torch.export.Dim(name, min=bound[0], max=bound[1])
+
+
+def _constraints(arguments: Sequence[Any], dynamic: Dynamic, bounds: Bounds) -> list[Any]:
+    from torch.export import dynamic_dim  # type: ignore[attr-defined]  # 2.1 alone
+
+    first: dict[str, Any] = {}
+    found: list[Any] = []
+    for argument, axes in zip(arguments, dynamic):
+        for axis, name in axes.items():
+            here = dynamic_dim(argument, axis)
+            if name in first:
+                found.append(here == first[name])
+                continue
+            first[name] = here
+            low, high = bounds.get(name, (None, None))
+            # 0 and 1 are always specialised; a lower bound below 2 is refused.
+            found.append(here if low is None or low < 2 else here >= low)
+            if high is not None:
+                found.append(here <= high)
+    return found

@@ -1,0 +1,34 @@
+"""Subjects: models under test, each with its requirements, how to build it, and inputs that vary.
+
+A subject is found by its alias: `get("gpt")` imports `conformance.subjects.gpt` and returns its `SUBJECT`, so that
+naming a subject costs nothing until it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from conformance.subjects.subject import Inputs, Subject
+
+#: Alias -> the module that holds `SUBJECT`.
+MODULES = {
+    "gpt": "conformance.subjects.gpt",
+    "opt": "conformance.subjects.opt",
+}
+
+__all__ = ["MODULES", "Inputs", "Subject", "aliases", "get"]
+
+
+def aliases() -> tuple[str, ...]:
+    """Aliases of all known subjects, sorted."""
+    return tuple(sorted(MODULES))
+
+
+def get(alias: str) -> Subject:
+    """The subject called `alias`; raises KeyError that names those there are."""
+    if alias not in MODULES:
+        raise KeyError(f"no subject {alias!r}: there are {', '.join(aliases())}")
+    found = importlib.import_module(MODULES[alias]).SUBJECT
+    if not isinstance(found, Subject) or found.alias != alias:
+        raise TypeError(f"{MODULES[alias]}.SUBJECT is not the subject {alias!r}")
+    return found

@@ -1,0 +1,82 @@
+"""What a subject is: a model under test as a maintainer hands it over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+#: Arguments of a subject's forward, in order.
+Inputs = tuple[torch.Tensor, ...]
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
+_ALIAS = re.compile(r"[a-z0-9_]+")
+
+#: One axis of one argument that varies: (position of the argument, axis) -> its name.
+Axes = dict[tuple[int, int], str]
+
+#: Bounds of a varying axis, both inclusive.
+Bounds = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model under test: its requirements, how to build it, and inputs by named variation.
+
+    `build` gives the module in eval mode on the CPU with weights that need no random stream, so that two releases compute
+    on equal numbers. `variations` maps a name to a function that makes that variation's arguments; the first is the one
+    to capture with. `axes` names what varies, for torch.export, within `bounds`.
+    """
+
+    alias: str
+    build: Callable[[], nn.Module]
+    variations: dict[str, Callable[[], Inputs]]
+    requirements: tuple[str, ...] = ()
+    #: Built without numbers, on the meta device, before any initialisation.
+    skeleton: Callable[[], nn.Module] | None = None
+    #: Writes every parameter and buffer of a materialised skeleton.
+    initialise: Callable[[nn.Module], None] | None = None
+    #: Tensor names that the skeleton declares tied: pairs of dotted names.
+    ties: tuple[tuple[str, str], ...] = ()
+    axes: Axes | None = None
+    bounds: dict[str, Bounds] | None = None
+
+    def __post_init__(self) -> None:
+        if not _ALIAS.fullmatch(self.alias):
+            raise ValueError(f"alias {self.alias!r}: only a-z, 0-9 and _")
+        if not self.variations:
+            raise ValueError(f"subject {self.alias!r} has no variation of its inputs")
+
+    @property
+    def example(self) -> str:
+        """The variation to capture with."""
+        return next(iter(self.variations))
+
+    def inputs(self, variation: str | None = None, device: str | torch.device = "cpu") -> Inputs:
+        """Arguments of `variation` (the example by default) on `device`; raises KeyError that names those there are."""
+        name = self.example if variation is None else variation
+        if name not in self.variations:
+            raise KeyError(f"subject {self.alias!r} has no variation {name!r}: there are {', '.join(self.variations)}")
+        return tuple(tensor.to(device) for tensor in self.variations[name]())
+
+    def all_inputs(self, device: str | torch.device = "cpu") -> dict[str, Inputs]:
+        """Every variation's arguments, the example first."""
+        return {name: self.inputs(name, device) for name in self.variations}
+
+
+def on_meta(factory: Callable[[], _Module]) -> _Module:
+    """What `factory` builds, on the meta device, the global random stream left as it was.
+
+    The device is a context from torch 2.0; on 1.13 the module is built with numbers and stripped of them.
+    """
+    device = torch.device("meta")
+    if hasattr(device, "__enter__"):
+        with device:
+            return factory()
+    with torch.random.fork_rng(devices=[]):
+        return factory().to(device)
