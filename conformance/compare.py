@@ -1,0 +1,145 @@
+"""Comparisons between cells: where a case passes, where bits change, and which numbers got worse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from string import ascii_uppercase
+
+from packaging.version import Version
+
+from conformance.incell.verdicts import Verdict
+
+#: Verdicts that say nothing about torch: a release with one of these counts as not measured.
+UNKNOWN = frozenset({Verdict.ERROR, Verdict.MISSING})
+
+
+@dataclass(frozen=True)
+class Run:
+    """Measured releases side by side with equal bits. Equal labels mean equal digests, also far apart."""
+
+    label: str
+    digest: str
+    releases: tuple[Version, ...]
+
+    @property
+    def first(self) -> Version:
+        """The oldest release of the run."""
+        return self.releases[0]
+
+    @property
+    def last(self) -> Version:
+        """The newest release of the run."""
+        return self.releases[-1]
+
+    def __str__(self) -> str:
+        return f"{self.first}" if len(self.releases) == 1 else f"{self.first} to {self.last}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """Where the bits differ from those of the measured release before: `before` and `after` are the runs on both sides."""
+
+    before: Run
+    after: Run
+    returns: bool
+
+    @property
+    def at(self) -> Version:
+        """The first release with the new bits."""
+        return self.after.first
+
+    def __str__(self) -> str:
+        if self.returns:
+            return f"goes back to bits {self.after.label} at {self.at} (last seen different: {self.before.last})"
+        return f"changes its bits at {self.at} (last seen equal: {self.before.last})"
+
+
+def measured(outcomes: Mapping[Version, Verdict | None]) -> list[Version]:
+    """The releases whose verdict says something about torch, oldest first."""
+    return sorted(version for version, verdict in outcomes.items() if verdict is not None and verdict not in UNKNOWN)
+
+
+def intervals(outcomes: Mapping[Version, Verdict | None]) -> str:
+    """The specifier of the releases where it passes, as `>=2.1.2, !=2.8.0`; "none" where it never does, "unknown" where nothing ran.
+
+    It holds exactly for the measured releases that pass. Above the newest one it stays open when that one passes, below the oldest one
+    it claims nothing; a release without a verdict between two passing ones is excluded, for nothing is known of it. See `measured_range`.
+    """
+    ran = measured(outcomes)
+    passing = [version for version in ran if outcomes[version] is Verdict.PASS]
+    if not passing:
+        return "none" if ran else "unknown"
+    if len(passing) == 1 and (len(ran) == 1 or passing[0] != ran[-1]):
+        return f"=={passing[0]}"
+    first, last = passing[0], passing[-1]
+    holes = [version for version in sorted(outcomes) if first < version < last and version not in passing]
+    closed = [f"<={last}"] if any(version > last for version in outcomes) else []
+    return ", ".join([f">={first}", *(f"!={version}" for version in holes), *closed])
+
+
+def measured_range(outcomes: Mapping[Version, Verdict | None]) -> str:
+    """The releases that `intervals` rests on, as `tested 2.0.1 to 2.15.0, nothing from 2.5.1`."""
+    ran = measured(outcomes)
+    if not ran:
+        return "not measured"
+    holes = [str(version) for version in sorted(outcomes) if version not in ran]
+    span = f"tested {ran[0]}" if len(ran) == 1 else f"tested {ran[0]} to {ran[-1]}"
+    return f"{span}, nothing from {', '.join(holes)}" if holes else span
+
+
+def spans(chosen: Iterable[Version], all_measured: Iterable[Version]) -> list[str]:
+    """`chosen` as specifiers, one for each stretch of neighbours among what was measured: `>=2.1.2,<=2.4.1`, or `==2.8.0`."""
+    wanted = set(chosen)
+    stretches: list[list[Version]] = [[]]
+    for version in sorted(wanted.union(all_measured)):
+        if version in wanted:
+            stretches[-1].append(version)
+        elif stretches[-1]:
+            stretches.append([])
+    return [f"=={each[0]}" if len(each) == 1 else f">={each[0]},<={each[-1]}" for each in stretches if each]
+
+
+def classes(values: Mapping[Version, str | None]) -> list[Run]:
+    """The equivalence classes of `values` (release -> digest) as runs, oldest first; a release without a digest is skipped."""
+    runs: list[Run] = []
+    labels: dict[str, str] = {}
+    for version in sorted(values):
+        digest = values[version]
+        if digest is None:
+            continue
+        label = labels.setdefault(digest, _label(len(labels)))
+        if runs and runs[-1].digest == digest:
+            runs[-1] = Run(label, digest, (*runs[-1].releases, version))
+        else:
+            runs.append(Run(label, digest, (version,)))
+    return runs
+
+
+def _label(index: int) -> str:
+    """0 -> A, 25 -> Z, 26 -> AA."""
+    head, tail = divmod(index, len(ascii_uppercase))
+    return (_label(head - 1) if head else "") + ascii_uppercase[tail]
+
+
+def changes(values: Mapping[Version, str | None]) -> list[Change]:
+    """Every place where the digest differs from the one before, oldest first; empty when all are equal or fewer than two are known."""
+    return changes_between(classes(values))
+
+
+def changes_between(runs: Sequence[Run]) -> list[Change]:
+    """The changes from each of `runs`, as `classes` gives them, to the next."""
+    found: list[Change] = []
+    seen: set[str] = set()
+    for before, after in pairwise(runs):
+        seen.add(before.label)
+        found.append(Change(before, after, after.label in seen))
+    return found
+
+
+def worsened(old: float, new: float, better: str | None) -> bool | None:
+    """Whether a number got worse on its way from `old` to `new`; None where it has no direction or did not move."""
+    if better not in ("lower", "higher") or old == new:
+        return None
+    return (new > old) if better == "lower" else (new < old)

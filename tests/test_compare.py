@@ -1,0 +1,101 @@
+"""Comparisons: specifiers that hold exactly where a case passes, and classes of equal bits."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from conformance.compare import changes, classes, intervals, measured_range, spans, worsened
+from conformance.incell.verdicts import Verdict
+
+LETTERS = {"p": Verdict.PASS, "w": Verdict.WRONG, "u": Verdict.UNSUPPORTED, "e": Verdict.ERROR, "m": Verdict.MISSING, ".": None}
+RELEASES = ("2.0.1", "2.1.2", "2.9.1", "2.10.0", "2.11.0")
+
+
+def outcomes(text: str, releases: tuple[str, ...] = RELEASES) -> dict[Version, Verdict | None]:
+    return {Version(release): LETTERS[letter] for release, letter in zip(releases, text, strict=False)}
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected", "range_"),
+    [
+        ("ppppp", ">=2.0.1", "tested 2.0.1 to 2.11.0"),
+        ("wpppp", ">=2.1.2", "tested 2.0.1 to 2.11.0"),
+        ("uppwp", ">=2.1.2, !=2.10.0", "tested 2.0.1 to 2.11.0"),
+        ("pppww", ">=2.0.1, <=2.9.1", "tested 2.0.1 to 2.11.0"),
+        ("pwpww", ">=2.0.1, !=2.1.2, <=2.9.1", "tested 2.0.1 to 2.11.0"),
+        ("wwpww", "==2.9.1", "tested 2.0.1 to 2.11.0"),
+        ("wwwwp", ">=2.11.0", "tested 2.0.1 to 2.11.0"),
+        ("wwwww", "none", "tested 2.0.1 to 2.11.0"),
+        ("p", "==2.0.1", "tested 2.0.1"),
+        ("w", "none", "tested 2.0.1"),
+        ("", "unknown", "not measured"),
+        (".em..", "unknown", "not measured"),
+        ("pp.pp", ">=2.0.1, !=2.9.1", "tested 2.0.1 to 2.11.0, nothing from 2.9.1"),
+        ("pppp.", ">=2.0.1, <=2.10.0", "tested 2.0.1 to 2.10.0, nothing from 2.11.0"),
+        ("epppp", ">=2.1.2", "tested 2.1.2 to 2.11.0, nothing from 2.0.1"),
+    ],
+)
+def test_intervals(measured: str, expected: str, range_: str) -> None:
+    assert intervals(outcomes(measured)) == expected
+    assert measured_range(outcomes(measured)) == range_
+
+
+@pytest.mark.parametrize("releases", [RELEASES, ("2.9.0", "2.10.0", "2.11.0rc1", "2.11.0", "2.12.0.dev20261101")])
+def test_an_interval_holds_exactly_where_it_passes(releases: tuple[str, ...]) -> None:
+    for letters in itertools.product("pw.", repeat=len(releases)):
+        measured = outcomes("".join(letters), releases)
+        text = intervals(measured)
+        if text not in ("none", "unknown"):
+            specifier = SpecifierSet(text)
+            passing = {version for version in measured if specifier.contains(version, prereleases=True)}
+            assert passing == {version for version, verdict in measured.items() if verdict is Verdict.PASS}, (letters, text)
+
+
+def test_spans_join_neighbours_as_measured() -> None:
+    versions = [Version(release) for release in RELEASES]
+    assert spans(versions[1:3], versions) == [">=2.1.2,<=2.9.1"]
+    assert spans([versions[0], *versions[3:]], versions) == ["==2.0.1", ">=2.10.0,<=2.11.0"]
+    assert spans([], versions) == []
+
+
+def digests(**runs: str) -> dict[Version, str | None]:
+    return {Version(release.replace("_", ".")[1:]): digest or None for release, digest in runs.items()}
+
+
+def test_bits_that_change_once() -> None:
+    (change,) = changes(digests(v2_12_1="new", v2_9_1="old", v2_11_0="old", v2_10_0=""))
+    assert str(change) == "changes its bits at 2.12.1 (last seen equal: 2.11.0)"
+    assert str(change.before) == "2.9.1 to 2.11.0"
+    assert str(change.at) == "2.12.1"
+
+
+def test_the_same_bits_later_have_the_same_label() -> None:
+    values = digests(v2_1="a", v2_2="b", v2_10="a", v2_11="c")
+    assert [(run.label, str(run)) for run in classes(values)] == [("A", "2.1"), ("B", "2.2"), ("A", "2.10"), ("C", "2.11")]
+    assert [str(change) for change in changes(values)] == [
+        "changes its bits at 2.2 (last seen equal: 2.1)",
+        "goes back to bits A at 2.10 (last seen different: 2.2)",
+        "changes its bits at 2.11 (last seen equal: 2.10)",
+    ]
+
+
+def test_pre_releases_come_before_their_release() -> None:
+    values = digests(v2_11_0="b", v2_11_0rc1="b", v2_10_0="a", v2_12_0_dev1="c")
+    assert [str(run) for run in classes(values)] == ["2.10.0", "2.11.0rc1 to 2.11.0", "2.12.0.dev1"]
+
+
+def test_one_cell_or_none_changes_nothing() -> None:
+    assert (changes({}), classes({})) == ([], [])
+    assert changes(digests(v2_1="a")) == []
+    assert [run.label for run in classes({Version(f"1.{index}"): str(index) for index in range(28)})][-3:] == ["Z", "AA", "AB"]
+
+
+def test_numbers_have_a_direction_or_none() -> None:
+    assert worsened(3, 4, "lower") is True
+    assert worsened(3, 4, "higher") is False
+    assert worsened(3, 3, "lower") is None
+    assert worsened(3, 4, None) is None
