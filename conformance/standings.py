@@ -1,0 +1,147 @@
+"""Standings: how each expectation stands against what was measured."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
+
+from packaging.version import Version
+
+from conformance.artifacts import Record
+from conformance.cells import Cell
+from conformance.compare import spans
+from conformance.expectations import Expectation
+from conformance.incell.verdicts import Verdict
+from conformance.results import CellResult, ResultSet
+from conformance.selectors import matches
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One entry beside the records that it speaks of, worst attempts only.
+
+    `holds` are the releases where it covers a record, `passes` those where its case passes instead, `broken` says whether a passing
+    record breaks its bound; `askable` says whether anything was measured that the entry could have matched.
+    """
+
+    entry: Expectation
+    covered: list[Record] = field(default_factory=list)
+    holds: list[Version] = field(default_factory=list)
+    passes: list[Version] = field(default_factory=list)
+    broken: bool = False
+    askable: bool = True
+
+    @property
+    def unmatched(self) -> bool:
+        """Whether the entry could have matched something, and did not."""
+        return self.askable and not self.covered and not self.passes and not self.broken
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing is left of what the entry says: it may go."""
+        return self.unmatched or bool(self.passes and not self.holds)
+
+    @property
+    def tighter(self) -> float | None:
+        """The bound that every covered record keeps, where that is better than the entry's; None else.
+
+        Whole numbers only: a measured error never meets its bound to the last digit, and a bound with slack is no mistake.
+        """
+        bound = self.entry.observation
+        values = [value for value in map(bound.value, self.covered) if value is not None] if bound else []
+        if not bound or not values or not all(number.is_integer() for number in (bound.bound, *values)):
+            return None
+        worst = max(values) if bound.better == "lower" else min(values)
+        return None if worst == bound.bound else worst
+
+    def narrowed(self) -> str:
+        """The specifier of the releases where the entry still holds, for its `torch` key."""
+        span = spans(self.holds, self.holds)[0]
+        holes = (version for version in self.passes if self.holds[0] < version < self.holds[-1])
+        return ",".join([span, *(f"!={version}" for version in holes)])
+
+    def overdue(self, today: date) -> bool:
+        """Whether its review date lies before `today`."""
+        return self.entry.review < today
+
+
+def standings(result: ResultSet, expectations: Sequence[Expectation]) -> list[Standing]:
+    """The standing of each entry, in their order, against the cells that count."""
+    outcomes = [(cell, list(cell.outcomes().values())) for cell in result.judged()]
+    families = _planned_families(result)
+    return [_standing(entry, outcomes, _askable(entry, result, families)) for entry in expectations]
+
+
+def _standing(entry: Expectation, outcomes: Sequence[tuple[CellResult, list[Record]]], askable: bool) -> Standing:
+    covered: list[Record] = []
+    seen: dict[tuple[Version, str], set[str]] = defaultdict(set)
+    in_range = broken = False
+    for cell, records in outcomes:
+        if not entry.in_range(cell.cell):
+            continue
+        in_range = True
+        for record in records:
+            if matches(entry.case, record["case"]):
+                state = "holds" if entry.covers(record) else "passes" if _passes(entry, record) else "other"
+                seen[cell.cell.version, cell.cell.device].add(state)
+                covered += [record] if state == "holds" else []
+                broken = broken or (record["verdict"] == entry.verdict.value and state == "other")
+    holds = sorted({version for (version, _), states in seen.items() if "holds" in states})
+    passes = sorted({version for (version, _), states in seen.items() if states == {"passes"}} - set(holds))
+    return Standing(entry, covered, holds, passes, broken, askable and in_range)
+
+
+def _passes(entry: Expectation, record: Record) -> bool:
+    return entry.verdict is not Verdict.PASS and record["verdict"] == Verdict.PASS.value
+
+
+def _planned_families(result: ResultSet) -> set[str]:
+    listed = (result.plan or {}).get("files")
+    if isinstance(listed, list):
+        return {str(entry.get("family")) for entry in listed if isinstance(entry, dict)}
+    return {record["family"] for cell in result.cells for record in cell.records}
+
+
+def _askable(entry: Expectation, result: ResultSet, families: set[str]) -> bool:
+    """Whether this selection of cases could have held the entry's: not when only some cases, or other families, were selected."""
+    if (result.plan or {}).get("selected_cases"):
+        return False
+    family = re.match(r"([a-z0-9_]+)\.", entry.case)
+    if family is not None and family.group(1) not in families:
+        return False
+    left_out = (case for cell in result.cells for case in _left_out(cell))
+    return not any(matches(entry.case, case) for case in left_out)
+
+
+def _left_out(cell: CellResult) -> list[str]:
+    """The cases that collection saw and did not plan, as those of another depth."""
+    listed = cell.collected.get("left_out")
+    return [case for case in listed if isinstance(case, str)] if isinstance(listed, list) else []
+
+
+def covering(record: Record, expectations: Sequence[Expectation]) -> Expectation | None:
+    """The first entry that covers `record`."""
+    return next((entry for entry in expectations if entry.covers(record)), None)
+
+
+def regressed(record: Record, expectations: Sequence[Expectation]) -> Expectation | None:
+    """The first entry whose bound a passing `record` breaks, unless another entry covers it."""
+    if record["verdict"] != Verdict.PASS.value or covering(record, expectations) is not None:
+        return None
+    broken = (
+        entry for entry in expectations if entry.verdict is Verdict.PASS and entry.in_scope(record) and not entry.within_bound(record)
+    )
+    return next(broken, None)
+
+
+def uncovered(result: ResultSet, expectations: Sequence[Expectation]) -> list[tuple[Cell, Record]]:
+    """Every deviation of the cells that count, worst attempts only, that no entry covers: by cell, then case."""
+    return [
+        (cell.cell, record)
+        for cell in result.judged()
+        for record in cell.outcomes().values()
+        if Verdict(record["verdict"]).deviates and covering(record, expectations) is None
+    ]
