@@ -72,6 +72,7 @@ def describe(item: Any, settings: Settings, seen: dict[str, str]) -> dict[str, A
         "environment": environment_name(requirements),
         "requirements": requirements,
         "file": str(item.path),
+        "file_case": identity.file_case(str(item.path), settings),
         "line": item.location[1],
         "title": _title(item),
         "params": identity.params_of(item),

@@ -12,7 +12,7 @@ from typing import Any
 _FALLBACK = re.compile(r"operator '([^']+)' is not currently supported on the MPS backend")
 
 
-class ProbeFailed(Exception):
+class ProbeError(Exception):
     """The device did not do one real op right; the message says what happened."""
 
 
@@ -137,7 +137,7 @@ class Backend:
         return Meter()
 
     def probe(self) -> str:
-        """Run one real op and compare; returns the device's name as its vendor gives it. Raises ProbeFailed."""
+        """Run one real op and compare; returns the device's name as its vendor gives it. Raises ProbeError."""
         torch = importlib.import_module("torch")
         try:
             device = self.activate()
@@ -146,9 +146,9 @@ class Backend:
             self.synchronize()
             right = product.shape == (2, 2) if self.name == "meta" else product.cpu().tolist() == [[5.0, 14.0], [14.0, 50.0]]
         except Exception as error:
-            raise ProbeFailed(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
+            raise ProbeError(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
         if not right:
-            raise ProbeFailed(f"a 2x3 matrix product came back wrong: {product!r}")
+            raise ProbeError(f"a 2x3 matrix product came back wrong: {product!r}")
         return self._label(torch)
 
     def _label(self, torch: Any) -> str:

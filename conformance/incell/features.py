@@ -36,7 +36,7 @@ def lack(needs: Sequence[str], device: Any) -> str:
     return ""
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _lack(need: str, device: str) -> str:
     if need in _FEATURES:
         return _FEATURES[need]()

@@ -13,7 +13,7 @@ import pytest
 from conformance.incell.output import TAIL
 from conformance.incell.verdicts import Verdict
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PACKAGE = os.path.realpath(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _SUBJECTS = os.path.join(_PACKAGE, "subjects") + os.sep
 #: Packages whose assertions speak for the case: what they compare is what the case claims.
 _ASSERTING = tuple(os.sep + os.path.join(*parts) for parts in (("torch", "testing"), ("numpy", "testing"), ("unittest",), ("_pytest",)))
@@ -57,7 +57,7 @@ def _is_own_claim(error: BaseException, case_roots: tuple[str, ...]) -> bool:
     frames = _frames(error.__traceback__)
     if not frames:
         return True
-    innermost = os.path.abspath(frames[-1][0])
+    innermost = os.path.realpath(frames[-1][0])
     if innermost.startswith(_SUBJECTS):
         return False
     ours = (*case_roots, _PACKAGE + os.sep)
@@ -70,8 +70,8 @@ def blame(error: BaseException, case_roots: tuple[str, ...]) -> dict[str, Any] |
     if not frames:
         return None
     ours = (*case_roots, _PACKAGE + os.sep)
-    incell = os.path.dirname(os.path.abspath(__file__)) + os.sep
-    own = [frame for frame in frames if os.path.abspath(frame[0]).startswith(ours) and not os.path.abspath(frame[0]).startswith(incell)]
+    incell = os.path.join(_PACKAGE, "incell") + os.sep
+    own = [frame for frame in frames if os.path.realpath(frame[0]).startswith(ours) and not os.path.realpath(frame[0]).startswith(incell)]
     file, line, source = (own or frames)[-1]
     return {"file": file, "line": line, "source": source}
 

@@ -1,0 +1,216 @@
+"""What each command does. Imports of pandas and jinja2 wait until a command needs them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conformance import config as configuration
+from conformance import matrix as matrices
+from conformance import plan as plans
+from conformance import selectors
+from conformance.config import Config, builtin_cases
+from conformance.errors import ConfigError, ConformanceError, first_exit_code
+from conformance.supervisor import Options
+
+if TYPE_CHECKING:
+    from conformance.expectations import Expectation
+
+
+def matrix(arguments: argparse.Namespace) -> int:
+    """Run, report, gate; the exit code is the first of 2, 3, 4, 5, 1 that occurred."""
+    config = _config(arguments)
+    plan = plans.make(config, _selection(arguments))
+    ran = 0
+    try:
+        matrices.run(config, plan, _options(arguments))
+    except ConformanceError as error:
+        if error.exit_code != 4:
+            raise
+        print(f"conformance: {error}", file=sys.stderr)
+        ran = error.exit_code
+    return first_exit_code(ran, _report(config, {str(cell.cell) for cell in plan.cells}))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run cells; 0 once results are recorded. With twins, 1 when a case did not give a twin the verdict that its pair states."""
+    config = _config(arguments)
+    plan = plans.make(config, _selection(arguments))
+    matrices.run(config, plan, _options(arguments))
+    if arguments.twins:
+        from conformance.twins import escaped
+
+        found = escaped(config.reports, [str(cell.cell) for cell in plan.cells])
+        print("\n".join(found.lines()))
+        return found.exit_code
+    return 0
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    """Print the plan."""
+    config = _config(arguments)
+    made = plans.make(config, _selection(arguments))
+    if arguments.json:
+        print(json.dumps({"include": [cell.as_json() for cell in made.cells]}))
+    elif arguments.cases:
+        for cell, names in matrices.collect_only(config, made):
+            print("\n".join([cell, *(f"  {name}" for name in names)]))
+    else:
+        print("\n".join(_plan_lines(made, explain=arguments.explain)))
+    return 0
+
+
+def _plan_lines(made: plans.Plan, *, explain: bool) -> list[str]:
+    lines = [f"{len(made.cells)} cells, {len(made.files)} case files, depth {made.depth}"]
+    if not explain:
+        return lines + [f"  {cell.cell}" for cell in made.cells]
+    lines += [f"  in   {cell.cell}: device {'asked for by name' if cell.named else 'found here by its hints'}" for cell in made.cells]
+    return lines + [f"  out  {cell}: {why}" for cell, why in made.excluded]
+
+
+def collect(arguments: argparse.Namespace) -> int:
+    """Merge folders of results into the configured one."""
+    from conformance.merge import collect as merge
+
+    config = _config(arguments)
+    merged = merge(arguments.sources, config.reports)
+    print("\n".join(merged.lines()))
+    return merged.exit_code
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Build the report of everything in the folder of results; 0 once it is written."""
+    _report(_config(arguments), None)
+    return 0
+
+
+def gate(arguments: argparse.Namespace) -> int:
+    """Judge the results."""
+    from conformance import results
+    from conformance.gate import judge
+
+    config = _config(arguments)
+    judgement = judge(results.read(config.reports), _expectations(config), date.today())
+    print("\n".join(judgement.lines()))
+    return judgement.exit_code
+
+
+def _report(config: Config, cells: set[str] | None) -> int:
+    """Read, judge, write the report, print the table and where the report is; returns the gate's exit code."""
+    from conformance import results
+    from conformance.gate import judge
+    from conformance.report import build
+    from conformance.report.terminal import table
+
+    expectations = _expectations(config)
+    result = results.read(config.reports, cells)
+    judgement = judge(result, expectations, date.today())
+    page = build(result, expectations, judgement, config.reports)
+    print(table(result, expectations))
+    print("\n".join(judgement.lines(limit=20)))
+    print(f"report: {page}")
+    return judgement.exit_code
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Print what is known of a case or a cell."""
+    from conformance import results
+    from conformance.report.terminal import details
+
+    config = _config(arguments)
+    print(details(results.read(config.reports), arguments.name))
+    return 0
+
+
+def expect(arguments: argparse.Namespace) -> int:
+    """Write, prune or explain expectations."""
+    from conformance import expectation_edits, results
+
+    config = _config(arguments)
+    path: Path = arguments.file or _expectation_files(config)[-1]
+    result = results.read(config.reports)
+    if arguments.update:
+        records = [record for cell in result.judged() for record in cell.records if _wanted(record["case"], arguments.case)]
+        written = expectation_edits.update(path, records, arguments.reason, arguments.link, _date(arguments.review))
+        print(f"{len(written)} entries written to {path}")
+    elif arguments.prune:
+        print(f"{len(expectation_edits.prune(path, result))} entries removed from {path}")
+    else:
+        print("\n".join(expectation_edits.explain(_expectations(config), result, date.today())))
+    return 0
+
+
+def clean(arguments: argparse.Namespace) -> int:
+    """Remove environments."""
+    from conformance import environments
+
+    environments.clean(_config(arguments), print)
+    return 0
+
+
+def _wanted(case: str, patterns: list[str]) -> bool:
+    return not patterns or any(selectors.matches(pattern, case) for pattern in patterns)
+
+
+def _date(text: str | None) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError as error:
+        raise ConfigError(f"--review {text!r} is no date, as 2027-06-01") from error
+
+
+def _config(arguments: argparse.Namespace) -> Config:
+    """The configuration with what the command line says over it."""
+    overrides = {"index": arguments.index} if getattr(arguments, "index", None) else {}
+    if not arguments.project.is_dir():
+        raise ConfigError(f"--project {arguments.project}: there is no such folder")
+    config = configuration.load(arguments.project, overrides)
+    if getattr(arguments, "timeout", None):
+        config = replace(config, limits=replace(config.limits, timeout_s=arguments.timeout))
+    reports = getattr(arguments, "directory", None) or arguments.reports
+    return replace(config, reports=reports.absolute()) if reports else config
+
+
+def _selection(arguments: argparse.Namespace) -> plans.Selection:
+    return plans.Selection(
+        profile=arguments.profile,
+        torch=arguments.torch,
+        devices=_listed(arguments.device),
+        families=_listed(arguments.family),
+        cells=tuple(arguments.only),
+        skip=tuple(arguments.skip),
+        cases=tuple(arguments.case),
+        depth=arguments.depth,
+        platform=arguments.platform,
+    )
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _options(arguments: argparse.Namespace) -> Options:
+    return Options(
+        workers=arguments.workers,
+        repeat=arguments.repeat,
+        twins=getattr(arguments, "twins", False),
+        fresh=arguments.fresh,
+        drop_environments=arguments.drop_environments,
+    )
+
+
+def _expectation_files(config: Config) -> list[Path]:
+    """The project's own expectations of the built-in cases, then the user's."""
+    own = builtin_cases() / "expectations.toml"
+    return [*([own] if own.is_file() else []), *config.expectations]
+
+
+def _expectations(config: Config) -> list[Expectation]:
+    from conformance.expectations import load
+
+    return [entry for path in _expectation_files(config) for entry in load(path)]

@@ -1,0 +1,133 @@
+"""What confounds a verdict, read inside the cell: build, Python, OS, CPU level, threads, the device and whether it works.
+
+Run as `python -m conformance.incell.fingerprint OUT.json`, settings as for any process of a cell.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+from conformance.incell.devices import ProbeError, backend
+from conformance.incell.parent import die_with_parent
+from conformance.incell.scrub import Scrubber, private_names, process_roots
+from conformance.incell.settings import Settings, load
+
+#: Variables that change what torch does; only these are kept, and their values are scrubbed.
+VARIABLES = (
+    "ATEN_CPU_CAPABILITY",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_VISIBLE_DEVICES",
+    "KMP_AFFINITY",
+    "MKL_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_CORETYPE",
+    "PJRT_DEVICE",
+    "PYTHONHASHSEED",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_ENABLE_MPS_FALLBACK",
+    "PYTORCH_MPS_HIGH_WATERMARK_RATIO",
+    "TORCHDYNAMO_DISABLE",
+    "TORCH_COMPILE_DISABLE",
+    "XLA_FLAGS",
+)
+
+
+def fingerprint(settings: Settings) -> dict[str, Any]:
+    """environment.json without what only the supervisor knows. `probe` is `ok` or what went wrong."""
+    found: dict[str, Any] = {
+        "python": {"version": platform.python_version(), "implementation": platform.python_implementation()},
+        "platform": _platform(),
+        "cpu": {"model": _cpu_model(), "flags": _cpu_flags(), "capability": None, "cores": os.cpu_count()},
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "freeze": sorted({f"{dist.metadata['Name']}=={dist.version}" for dist in importlib.metadata.distributions()}, key=str.lower),
+    }
+    import torch
+
+    found["torch"] = {
+        "version": torch.__version__,
+        "git_version": torch.version.git_version,
+        "cuda": torch.version.cuda,
+        "hip": getattr(torch.version, "hip", None),
+        "debug": bool(torch.version.debug),
+    }
+    capability = getattr(torch.backends.cpu, "get_cpu_capability", None) if hasattr(torch.backends, "cpu") else None
+    found["cpu"]["capability"] = capability() if capability is not None else None
+    found["threads"] = {"intraop": torch.get_num_threads(), "interop": torch.get_num_interop_threads()}
+    found["device"] = _device(settings.device)
+    return found
+
+
+def _device(name: str) -> dict[str, Any]:
+    described: dict[str, Any] = {"type": name, "name": None, "driver": None, "probe": "ok"}
+    try:
+        described["name"] = backend(name).probe()
+    except ProbeError as error:
+        described["probe"] = str(error)
+    if name == "cuda" and described["probe"] == "ok":
+        import torch
+
+        described["capability"] = list(torch.cuda.get_device_capability(0))
+        described["driver"] = _nvidia_driver()
+    if name == "xla":
+        described["plugin"] = importlib.metadata.version("torch-xla")
+    return described
+
+
+def _nvidia_driver() -> str | None:
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    return next((word for word in text.split() if word[0].isdigit() and "." in word), None)
+
+
+def _platform() -> dict[str, Any]:
+    return {"system": platform.system(), "release": platform.release(), "os": _os_name(), "machine": platform.machine()}
+
+
+def _os_name() -> str:
+    if sys.platform == "darwin":
+        return f"macOS {platform.mac_ver()[0]}"
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        return ""
+
+
+def _cpu_info(key: str) -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() if key == "model name" else ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
+
+
+def _cpu_model() -> str:
+    return _cpu_info("model name")
+
+
+def _cpu_flags() -> list[str]:
+    """The vector extensions that decide which kernels run; the other hundred flags say nothing here."""
+    telling = ("sse4", "avx", "fma", "f16c", "amx", "neon", "asimd", "sve", "bf16")
+    return sorted(flag for flag in _cpu_info("flags").split() if flag.startswith(telling) or "bf16" in flag)
+
+
+def main() -> None:
+    """Write the fingerprint to the file named by the first argument."""
+    die_with_parent()
+    settings = load()
+    scrub = Scrubber({**process_roots(), **settings.roots}, [*private_names(), *settings.secrets])
+    found = scrub.tree(fingerprint(settings))
+    Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""A run of the matrix: plan, cells one after the other, results. Everything that it learns is on disk when it ends, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from conformance.artifacts import write_json
+from conformance.config import Config
+from conformance.environments import Environment, Environments
+from conformance.errors import BusyError, NoEnvironmentError
+from conformance.plan import Plan
+from conformance.progress import Progress
+from conformance.supervisor import CellRun, Options
+
+
+@dataclass
+class Run:
+    """What a run came to: the cells whose environment could be made, and those whose could not, with the reason."""
+
+    measured: list[str] = field(default_factory=list)
+    not_installed: dict[str, str] = field(default_factory=dict)
+
+
+def run(config: Config, plan: Plan, options: Options) -> Run:
+    """Run every planned cell. Raises BusyError where another run holds the folder, NoEnvironmentError when no cell could be measured."""
+    with _held(config.reports):
+        write_json(config.reports / "plan.json", plan.as_json())
+        progress = Progress(len(plan.cells))
+        environments = Environments(config, progress.say)
+        done = Run()
+        for number, planned in enumerate(plan.cells):
+            cell = CellRun(config, plan, planned, options, environments, progress)
+            cell.run()
+            _note(done, cell)
+            if options.drop_environments:
+                _drop(environments, cell, plan, number)
+    if not done.measured:
+        reasons = "\n".join(f"  {name}: {reason}" for name, reason in done.not_installed.items())
+        raise NoEnvironmentError(f"no environment could be made for any cell:\n{reasons}")
+    return done
+
+
+def _note(done: Run, cell: CellRun) -> None:
+    name, facts = str(cell.planned.cell), cell.ledger.facts
+    if facts.get("status") == "install-failed":
+        done.not_installed[name] = facts["reason"]
+    else:
+        done.measured.append(name)
+
+
+def _drop(environments: Environments, cell: CellRun, plan: Plan, number: int) -> None:
+    """Let the cell's environments go, but for those that a later cell shares."""
+    later = {environments.request(planned).folder for planned in plan.cells[number + 1 :]}
+    base = cell.harness.provided.get("base")
+    if base is not None and base.request.folder in later:
+        return
+    used: list[Environment] = list(cell.harness.provided.values())
+    for environment in used:
+        environments.drop(environment)
+
+
+@contextmanager
+def _held(reports: Path) -> Iterator[None]:
+    """Hold the folder of results: two runs at once would write over each other."""
+    reports.mkdir(parents=True, exist_ok=True)
+    path = reports / ".lock"
+    with path.open("a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise BusyError(
+                f"another run (process {holder}) holds {reports}; wait for it, or give this one a folder by --reports"
+            ) from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def collect_only(config: Config, plan: Plan) -> Iterator[tuple[str, list[str]]]:
+    """Each planned cell with the ids of its cases; makes environments, runs nothing, leaves results as they are."""
+    with _held(config.reports):
+        progress = Progress(len(plan.cells))
+        environments = Environments(config, progress.say)
+        for planned in plan.cells:
+            yield str(planned.cell), CellRun(config, plan, planned, Options(), environments, progress).collect()

@@ -1,0 +1,62 @@
+"""The nox front: a noxfile of two lines gets the matrix, and every planned cell as a session of its own.
+
+from conformance.nox import matrix
+matrix()
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from conformance import config, plan
+from conformance.errors import ConformanceError
+
+
+def cell_ids(project: Path) -> list[str]:
+    """The ids of all cells that this machine could run, whatever the profile: what `nox -l` lists."""
+    try:
+        configured = config.load(project)
+        made = plan.make(configured, plan.Selection(torch=">=0"))
+    except ConformanceError as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return []
+    return [str(planned.cell) for planned in made.cells]
+
+
+def conformance(session: Any, *arguments: str) -> None:
+    """Run `conformance` in the session's environment; nox ends with its exit code when that is not 0."""
+    command = [str(Path(session.bin) / "python"), "-m", "conformance", *arguments]
+    session.log(" ".join(["conformance", *arguments]))
+    code = subprocess.run(command, check=False).returncode
+    if code:
+        raise SystemExit(code)
+
+
+def matrix(project: str | Path = ".", install: Sequence[str] = ("torch-conformance",)) -> None:
+    """Define the sessions `matrix`, `cell(ID)` and `report` for the project in that folder."""
+    import nox
+
+    ids = cell_ids(Path(project))
+
+    @nox.session(name="matrix")
+    def run_matrix(session: Any) -> None:
+        """The matrix of the profile on the devices found here, then the report and the gate."""
+        session.install(*install)
+        conformance(session, "matrix", *session.posargs)
+
+    @nox.session(default=False)
+    @nox.parametrize("cell", [nox.param(one, id=one) for one in ids])
+    def cell(session: Any, cell: str) -> None:
+        """One cell, and its report."""
+        session.install(*install)
+        conformance(session, "matrix", "--only", cell, *session.posargs)
+
+    @nox.session(default=False)
+    def report(session: Any) -> None:
+        """The report of all results at hand; needs no torch."""
+        session.install(*install)
+        conformance(session, "report", *session.posargs)

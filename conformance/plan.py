@@ -1,0 +1,250 @@
+"""The plan: which cells and which case files a run is about, and why the others are not. Needs neither torch nor an environment."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+
+from conformance import __version__, selectors
+from conformance.cells import Cell, this_platform
+from conformance.config import DEVICES, Config, Release, Target, builtin_cases
+from conformance.errors import ConfigError, NothingSelectedError
+from conformance.incell.identity import stem_of
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What the user asked for on top of the configuration. Empty means: as configured."""
+
+    profile: str = ""
+    torch: str = ""
+    devices: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
+    depth: str = ""
+    platform: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCell:
+    """A cell with what its environment needs."""
+
+    cell: Cell
+    release: Release
+    target: Target
+    #: Whether the device was asked for by name: then a probe that fails is an error, else the device is just not there.
+    named: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """The cell as plan.json and `plan --json` give it."""
+        return {
+            "cell": str(self.cell),
+            "torch": self.cell.torch,
+            "python": self.cell.python,
+            "device": self.cell.device,
+            "platform": self.cell.platform,
+            "runs_on": self.target.runs_on,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseFile:
+    """A file of cases. `case` is the id that stands for the file where its cases are not known."""
+
+    family: str
+    path: Path
+    root: Path
+    case: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The file as plan.json gives it, its path below the case root."""
+        return {"family": self.family, "file": self.path.relative_to(self.root).as_posix(), "case": self.case}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run is about."""
+
+    cells: tuple[PlannedCell, ...]
+    files: tuple[CaseFile, ...]
+    selection: Selection
+    depth: str
+    excluded: tuple[tuple[str, str], ...] = field(default=())
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of plan.json: equal plans give equal bytes."""
+        return {
+            "schema": SCHEMA,
+            "tool": __version__,
+            "depth": self.depth,
+            "selected_cases": list(self.selection.cases),
+            "cells": [cell.as_json() for cell in self.cells],
+            "files": [file.as_json() for file in self.files],
+        }
+
+
+def make(config: Config, selection: Selection) -> Plan:
+    """The plan of a selection. Raises ConfigError for a selector that matches nothing, NothingSelectedError for an empty plan."""
+    files = _files(config, selection)
+    included, excluded = _cells(config, selection)
+    cells = _narrowed(included, selection)
+    if not cells:
+        reasons = "\n".join(f"  {cell}: {why}" for cell, why in excluded[:12])
+        raise NothingSelectedError(f"nothing is selected; these cells are out:\n{reasons}" if reasons else "nothing is selected")
+    if not files:
+        raise NothingSelectedError(f"no case file belongs to the families {', '.join(selection.families or config.families)}")
+    left = {str(cell.cell) for cell in cells}
+    gone = [(str(cell.cell), "not selected by --only or --skip") for cell in included if str(cell.cell) not in left]
+    depth = selection.depth or config.depth
+    return Plan(cells=tuple(cells), files=tuple(files), selection=selection, depth=depth, excluded=(*excluded, *gone))
+
+
+def _cells(config: Config, selection: Selection) -> tuple[list[PlannedCell], list[tuple[str, str]]]:
+    """Every pair of release and target: planned, or out with the reason."""
+    platform = selection.platform or this_platform()
+    devices = selection.devices or config.devices
+    wanted = _releases(config, selection)
+    included: list[PlannedCell] = []
+    excluded: list[tuple[str, str]] = []
+    for target in config.targets:
+        for version in sorted(config.releases.values(), key=lambda release: _cell(release, target).version):
+            why = _why_not(version, target, platform, devices, wanted, named_releases=bool(selection.torch))
+            if why:
+                excluded.append((str(_cell(version, target)), why))
+            else:
+                named = target.device in devices
+                included.append(PlannedCell(cell=_cell(version, target), release=version, target=target, named=named))
+    _check_devices(config, devices, platform)
+    return sorted(included, key=lambda planned: planned.cell.sort_key), excluded
+
+
+def _releases(config: Config, selection: Selection) -> set[str]:
+    if selection.torch:
+        return set(selectors.select_releases(selection.torch, config.releases))
+    if selection.cells:
+        return set(config.releases)
+    profile = selection.profile or config.profile
+    if profile not in config.profiles:
+        raise ConfigError(f"--profile {profile!r} is not known{selectors.close_matches(profile, list(config.profiles))}")
+    return set(config.profiles[profile])
+
+
+def _cell(release: Release, target: Target) -> Cell:
+    try:
+        return Cell(torch=release.version, python=release.python, device=target.device, platform=target.platform, tag=target.tag)
+    except ValueError as error:
+        raise ConfigError(f"release {release.version} on target {target.platform} {target.device}: {error}") from error
+
+
+def _why_not(release: Release, target: Target, platform: str, devices: tuple[str, ...], wanted: set[str], *, named_releases: bool) -> str:
+    if platform not in ("all", target.platform):
+        return f"for {target.platform}, not {platform}"
+    if release.version not in wanted:
+        return "release not in --torch" if named_releases else "release not in the profile"
+    if target.releases and not SpecifierSet(target.releases, prereleases=True).contains(release.version):
+        return f"the target takes releases {target.releases}"
+    if target.device in devices:
+        return ""
+    if "auto" not in devices:
+        return f"device {target.device} is not asked for"
+    if platform == "all":
+        return "" if target.runs_on else "no runner label is configured for this target"
+    return "" if device_hint(target.device) else f"no sign of a {target.device} device here; ask for it by --device {target.device}"
+
+
+def _check_devices(config: Config, devices: tuple[str, ...], platform: str) -> None:
+    for device in devices:
+        if device == "auto":
+            continue
+        if device not in DEVICES:
+            raise ConfigError(f"--device {device!r} is not known{selectors.close_matches(device, DEVICES)}")
+        if not any(target.device == device and platform in ("all", target.platform) for target in config.targets):
+            raise ConfigError(f"--device {device}: no target for it on {platform}; add one under [[tool.conformance.targets]]")
+
+
+def device_hint(device: str) -> bool:
+    """Whether this machine seems to have the device, told without torch. The probe in the cell decides."""
+    hints = {
+        "cuda": lambda: Path("/dev/nvidia0").exists() or shutil.which("nvidia-smi") is not None,
+        "mps": lambda: this_platform() == "macos_arm64",
+        "xpu": lambda: shutil.which("xpu-smi") is not None,
+    }
+    return hints[device]() if device in hints else True
+
+
+def _narrowed(cells: list[PlannedCell], selection: Selection) -> list[PlannedCell]:
+    ids = [str(planned.cell) for planned in cells]
+    kept = set(selectors.select(selection.cells, ids, "cell")) if selection.cells else set(ids)
+    if selection.skip:
+        kept -= set(selectors.select(selection.skip, ids, "cell"))
+    return [planned for planned in cells if str(planned.cell) in kept]
+
+
+def _files(config: Config, selection: Selection) -> list[CaseFile]:
+    known = list(dict.fromkeys([*config.families, "user"] if config.cases else config.families))
+    families = selectors.select(selection.families, known, "family") if selection.families else known
+    files = [file for family in families if family != "user" for file in _family_files(builtin_cases(), family)]
+    if "user" in families:
+        files += [file for root in config.cases for file in _user_files(root)]
+    return _with_case(files, selection.cases) if selection.cases else files
+
+
+def _family_files(root: Path, family: str) -> Iterator[CaseFile]:
+    for path in sorted((root / family).glob("**/test_*.py")):
+        yield CaseFile(family=family, path=path, root=root, case=f"{family}.{stem_of(str(path))}")
+
+
+def control_files() -> list[CaseFile]:
+    """The files of the controls, which run in every cell."""
+    return list(_family_files(builtin_cases(), "control"))
+
+
+def _user_files(root: Path) -> Iterator[CaseFile]:
+    paths = sorted(root.glob("**/test_*.py")) if root.is_dir() else [root]
+    base = root if root.is_dir() else root.parent
+    for path in paths:
+        yield CaseFile(family="user", path=path, root=base, case=f"user.{stem_of(str(path))}")
+
+
+def _with_case(files: list[CaseFile], patterns: tuple[str, ...]) -> list[CaseFile]:
+    """The files that can hold a selected case, read from their source. A pattern that fits no function is an error."""
+    names = {file: _case_names(file) for file in files}
+    known = [name for inner in names.values() for name in inner]
+    for pattern in patterns:
+        if not any(_may_match(pattern, name) for name in known):
+            raise ConfigError(f"no case matches {pattern!r}{selectors.close_matches(pattern, known)}")
+    return [file for file, inner in names.items() if any(_may_match(pattern, name) for pattern in patterns for name in inner)]
+
+
+def _may_match(pattern: str, name: str) -> bool:
+    """Whether a pattern can match some parametrization of the case function `family.name`."""
+    return any(selectors.matches(one.partition("[")[0], name) for one in selectors.expand_braces(pattern))
+
+
+def _case_names(file: CaseFile) -> list[str]:
+    try:
+        tree = ast.parse(file.path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError):
+        return [file.case]
+    prefix = f"{file.family}."
+    names = [prefix + node.name.removeprefix("test_") for node in tree.body if _is_test(node)]
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            names += [
+                f"{prefix}{node.name.removeprefix('Test')}.{inner.name.removeprefix('test_')}" for inner in node.body if _is_test(inner)
+            ]
+    return names
+
+
+def _is_test(node: ast.stmt) -> Any:
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test")

@@ -1,0 +1,342 @@
+"""One cell: environment, collection, cases, controls. In the end each planned case has exactly one record per attempt."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from conformance import __version__, keys, selectors
+from conformance.artifacts import Record, read_table, write_json
+from conformance.config import Config
+from conformance.environments import Environment, Environments
+from conformance.errors import InstallError
+from conformance.harness import Harness
+from conformance.incell import records as schema
+from conformance.incell.collection import BASE
+from conformance.incell.verdicts import Stage, Verdict
+from conformance.journals import Journals
+from conformance.launch import Ending
+from conformance.ledger import Entry, Ledger
+from conformance.plan import CaseFile, Plan, PlannedCell, control_files
+from conformance.progress import Progress
+
+#: What each control must come to. A control that is off says that the harness, not torch, is what the cell measured.
+CONTROLS = {
+    "control.passes": Verdict.PASS,
+    "control.is_wrong": Verdict.WRONG,
+    "control.raises": Verdict.RAISES,
+    "control.skips": Verdict.UNSUPPORTED,
+    "control.crashes": Verdict.CRASH,
+    "control.times_out": Verdict.TIMEOUT,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How cells are run, beside the configuration."""
+
+    #: Worker processes; None: as configured or by the cores, 0: one process without pytest-xdist.
+    workers: int | None = None
+    repeat: int = 1
+    twins: bool = False
+    fresh: bool = False
+    drop_environments: bool = False
+
+
+class CellRun:
+    """The run of one cell. After `run` its folder under `results/` (or `twins/`) is written."""
+
+    def __init__(
+        self, config: Config, plan: Plan, planned: PlannedCell, options: Options, environments: Environments, progress: Progress
+    ) -> None:
+        self.config = config
+        self.plan = plan
+        self.planned = planned
+        self.options = options
+        self.environments = environments
+        self.progress = progress
+        kind, name = "twins" if options.twins else "results", str(planned.cell)
+        work = config.reports / "work" / kind / name
+        self.harness = Harness(config, planned, work, plan.depth, options.twins, self._tick)
+        self.ledger = Ledger(name, config.reports / kind / name, work, self.harness.case_roots)
+        self._facts_key = ""
+        self._collect_key: str | None = None
+
+    def run(self) -> None:
+        """Run the cell. A failed install or collection becomes records; an interrupt gets out once what is known is written."""
+        self.progress.begin(str(self.planned.cell))
+        self.ledger.load(fresh=self.options.fresh)
+        for problem in self.ledger.problems:
+            self.progress.say(f"{problem}; what it held is run again")
+        try:
+            self._measure()
+        except BaseException:
+            self.ledger.carry_over(None)
+            self._write(interrupted=True)
+            raise
+        self._write(interrupted=False)
+        self.progress.end(self.ledger.verdicts(), self._note())
+
+    def collect(self) -> list[str]:
+        """The ids of the cell's cases, and of files whose cases are not known; nothing is run or written."""
+        try:
+            base = self._provide(BASE, ())
+            self._collect(base)
+        except InstallError as error:
+            self._not_installed(str(error))
+        finally:
+            shutil.rmtree(self.ledger.work, ignore_errors=True)
+        return [*(record["case"] for record in self.ledger.file_records), *(entry["case"] for entry in self.ledger.entries)]
+
+    def _measure(self) -> None:
+        try:
+            base = self._provide(BASE, ())
+            self._fingerprint(base)
+        except InstallError as error:
+            self._not_installed(str(error))
+            return
+        self._collect(base)
+        self._run_sets()
+        self._run_controls(base)
+        self.ledger.carry_over([] if self.plan.selection.cases else self.plan.files)
+
+    def _write(self, *, interrupted: bool) -> None:
+        used = self.harness.provided
+        if used:
+            self.ledger.facts["environments"] = {
+                name: {"requirements": list(environment.request.requirements), "freeze": list(environment.lock)}
+                for name, environment in sorted(used.items())
+            }
+        complete = not interrupted and not self.plan.selection.cases
+        self.ledger.write({"key": self._collect_key, "complete": complete, "attempts": self.options.repeat, "depth": self.plan.depth})
+
+    def _note(self) -> str:
+        off = self.ledger.facts.get("controls", {}).get("off")
+        notes = [f"{self.ledger.kept} kept"] if self.ledger.kept else []
+        return ", ".join([*notes, *([f"controls off: {', '.join(off)}"] if off else [])])
+
+    def _tick(self, journals: Journals) -> None:
+        verdicts = self.ledger.verdicts() + Counter(record["verdict"] for record in journals.records.values())
+        self.progress.running(sum(verdicts.values()), len(self.ledger.entries) * self.options.repeat, verdicts)
+
+    # -- environment
+
+    def _provide(self, name: str, requirements: Sequence[str]) -> Environment:
+        held = self.harness.provided[BASE].torch_build if name != BASE else ""
+        environment = self.environments.provide(self.environments.request(self.planned, name, requirements, held))
+        self.harness.provided[name] = environment
+        return environment
+
+    def _fingerprint(self, base: Environment) -> None:
+        """Read what confounds verdicts, unless the same environment on the same machine was read before."""
+        machine = (list(os.uname()), os.cpu_count())
+        self._facts_key = keys.digest(base.lock, self.planned.target.variables, machine, keys.in_cell_code(), __version__)
+        previous = self.ledger.previous_facts
+        if previous.get("key") == self._facts_key and previous.get("status") == "ok":
+            self.ledger.facts = previous
+            return
+        folder = self.harness.new_folder("fingerprint")
+        out = folder / "fingerprint.json"
+        ending = self.harness.launch([str(base.python), "-m", "conformance.incell.fingerprint", str(out)], folder, Journals(folder))
+        found, _ = read_table(out) if out.exists() else (None, [])
+        status, reason = self._status(found, ending, folder)
+        self.ledger.facts = self._facts(status, reason, found or {})
+
+    def _status(self, found: dict[str, Any] | None, ending: Ending, folder: Path) -> tuple[str, str]:
+        if found is None:
+            return "import-failed", f"torch could not be imported (exit code {ending.code}): {self.harness.console(folder)[-500:]}"
+        device, build = self.planned.cell.device, found["torch"]
+        if device == "cuda" and not (build["cuda"] or build["hip"]):
+            raise InstallError(f"the index gave {build['version']}, a build without CUDA or ROCm, for a cuda cell")
+        if found["device"]["probe"] != "ok":
+            return "probe-failed", f"the probe of {device} failed: {found['device']['probe']}"
+        return "ok", ""
+
+    def _facts(self, status: str, reason: str, found: dict[str, Any]) -> dict[str, Any]:
+        return {
+            **{name: value for name, value in found.items() if name != "freeze"},
+            "schema": 1,
+            "tool": __version__,
+            "cell": str(self.planned.cell),
+            "status": status,
+            "reason": reason,
+            "environments": {},
+            "started_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "key": self._facts_key,
+        }
+
+    def _not_installed(self, reason: str) -> None:
+        """No environment: one record per case file says so."""
+        self.ledger.facts = self._facts("install-failed", reason, {})
+        self.ledger.file_records = [self._file_record(file, Verdict.ERROR, Stage.INSTALL, reason) for file in self.plan.files]
+        self.progress.say(f"{self.planned.cell}: {reason}")
+
+    # -- collection
+
+    def _collect(self, base: Environment) -> None:
+        """Which cases exist here, unless the same files were collected in the same environment before."""
+        code = [(file.case, keys.case_code(file.path)) for file in self.plan.files]
+        self._collect_key = keys.digest(self._facts_key, code, self.plan.depth, self.config.limits.timeout_s, self.options.twins)
+        before = self.ledger.previous_collected
+        if before.get("key") == self._collect_key and before.get("complete"):
+            self.ledger.entries = self.ledger.absolute(before["cases"])
+            self.ledger.file_records = list(self.ledger.previous_file_records)
+        else:
+            self.ledger.entries = self._collect_files(base, list(self.plan.files), self.ledger.file_records)
+        patterns = self.plan.selection.cases
+        if patterns:
+            self.ledger.entries = [entry for entry in self.ledger.entries if _selected(entry["case"], patterns)]
+
+    def _collect_files(self, base: Environment, files: list[CaseFile], file_records: list[Record]) -> list[Entry]:
+        """The cases of those files. A file that kills the process gets a record, and the others are collected without it."""
+        while files:
+            folder = self.harness.new_folder("collect")
+            journals = Journals(folder)
+            command = [*self.harness.pytest(base), "-p", "no:xdist", "--collect-only", *(str(file.path) for file in files)]
+            ending = self.harness.launch(command, folder, journals)
+            deaths = self.harness.deaths(journals, ending)
+            file_records += [record for file in files if (record := self._file_outcome(file, journals, deaths)) is not None]
+            if not deaths:
+                file_records += self._never_reached(files, journals, ending, folder)
+                return journals.cases
+            settled = {record["case"] for record in file_records}
+            files = [file for file in files if file.case not in settled]
+        return []
+
+    def _file_outcome(self, file: CaseFile, journals: Journals, deaths: dict[str, dict[str, Any]]) -> Record | None:
+        """The record of a file that could not be collected; None for one that was, or that the process did not come to."""
+        if file.case in deaths:
+            return schema.blank(str(self.planned.cell), file.case, **deaths[file.case])
+        event = journals.files.get(file.case)
+        if event is None or event["outcome"] == "passed":
+            return None
+        verdict = Verdict.UNSUPPORTED if event["outcome"] == "skipped" else Verdict.ERROR
+        return {**self._file_record(file, verdict, Stage.COLLECT, event["reason"]), "output_tail": event["output_tail"]}
+
+    def _never_reached(self, files: list[CaseFile], journals: Journals, ending: Ending, folder: Path) -> list[Record]:
+        """Files of which a process that died between files said nothing."""
+        reason = f"collection ended with exit code {ending.code} before it came to this file: {self.harness.console(folder)[-500:]}"
+        return [self._file_record(file, Verdict.ERROR, Stage.COLLECT, reason) for file in files if file.case not in journals.files]
+
+    def _file_record(self, file: CaseFile, verdict: Verdict, stage: Stage, reason: str) -> Record:
+        scrubbed = self.harness.scrub().text(reason)
+        return schema.blank(str(self.planned.cell), file.case, verdict=verdict.value, stage=stage.value, reason=scrubbed)
+
+    # -- cases
+
+    def _run_sets(self) -> None:
+        """Run every requirement set's cases in its own environment, the base first."""
+        sets: dict[str, list[Entry]] = {}
+        for entry in self.ledger.entries:
+            entry["seed"] = self.config.seed
+            if not self._needs_no_run(entry):
+                sets.setdefault(entry["environment"], []).append(entry)
+        for name, entries in sorted(sets.items(), key=lambda pair: (pair[0] != BASE, pair[0])):
+            self._run_set(name, entries)
+
+    def _needs_no_run(self, entry: Entry) -> bool:
+        """Verdicts that need no run: a refused case, a device that does not work."""
+        status = self.ledger.facts["status"]
+        if entry["refused"]:
+            self._settle(entry, Verdict.ERROR, Stage.COLLECT, entry["refused"])
+        elif status != "ok":
+            loud = self.planned.named or status == "import-failed"
+            self._settle(entry, Verdict.ERROR if loud else Verdict.UNSUPPORTED, Stage.IMPORT, self.ledger.facts["reason"])
+        return bool(entry["refused"]) or status != "ok"
+
+    def _settle(self, entry: Entry, verdict: Verdict, stage: Stage, reason: str) -> None:
+        fields = {"verdict": verdict.value, "stage": stage.value, "reason": self.harness.scrub().text(reason), "key": None}
+        for attempt in range(1, self.options.repeat + 1):
+            self.ledger.settle(entry, attempt, fields)
+
+    def _run_set(self, name: str, entries: list[Entry]) -> None:
+        try:
+            environment = self.harness.provided.get(name) or self._provide(name, entries[0]["requirements"])
+        except InstallError as error:
+            for entry in entries:
+                self._settle(entry, Verdict.ERROR, Stage.INSTALL, str(error))
+            return
+        config, variables = self.config, self.planned.target.variables
+        for entry in entries:
+            entry["key"] = keys.record_key(entry, lock=environment.lock, seed=config.seed, threads=config.threads, variables=variables)
+        for attempt in range(1, self.options.repeat + 1):
+            for entry in entries:
+                self.ledger.keep(entry, attempt)
+            self._run_entries(environment, entries, attempt, self.ledger)
+
+    def _run_entries(self, environment: Environment, entries: list[Entry], attempt: int, ledger: Ledger) -> None:
+        """Launch until every entry has its record: after a death the culprit is known, and the rest is launched again."""
+        while left := ledger.open(entries, attempt):
+            folder = self.harness.new_folder(environment.request.name)
+            journals = Journals(folder)
+            try:
+                found = self._launch_cases(environment, folder, journals, left, attempt)
+            except BaseException:
+                journals.update()
+                _settle_all(ledger, left, attempt, journals.records)
+                raise
+            _settle_all(ledger, left, attempt, found)
+
+    def _launch_cases(
+        self, environment: Environment, folder: Path, journals: Journals, entries: list[Entry], attempt: int
+    ) -> dict[str, dict[str, Any]]:
+        """One launch; the fields of every case that it settled, at least one."""
+        wanted = folder / "wanted.txt"
+        wanted.write_text("\n".join(entry["case"] for entry in entries), encoding="utf-8")
+        write_json(folder / "entries.json", {"attempt": attempt, "entries": entries})
+        files = list(dict.fromkeys(entry["file"] for entry in entries))
+        memory = {entry["case"]: entry["memory_mb"] for entry in entries if entry["memory_mb"]}
+        command = [*self.harness.pytest(environment), *self._spread(len(entries)), *files]
+        name = environment.request.name
+        ending = self.harness.launch(command, folder, journals, environment=name, wanted=wanted, attempt=attempt, case_memory_mb=memory)
+        deaths = self.harness.deaths(journals, ending)
+        of_files = {entry["case"]: deaths[entry["file_case"]] for entry in entries if entry["file_case"] in deaths}
+        found = {**of_files, **deaths, **journals.records}
+        settled = {entry["case"]: found[entry["case"]] for entry in entries if entry["case"] in found}
+        return settled or self._nothing_ran(entries, folder, ending)
+
+    def _spread(self, cases: int) -> list[str]:
+        """How pytest-xdist spreads that many cases; nothing where one process does."""
+        chosen = self.options.workers if self.options.workers is not None else self.config.workers
+        workers = min(self.harness.workers if chosen is None else chosen, cases)
+        if not workers:
+            return ["-p", "no:xdist"]
+        return ["-p", "xdist.plugin", "-n", str(workers), "--dist", "worksteal", "--max-worker-restart", "1000000"]
+
+    def _nothing_ran(self, entries: list[Entry], folder: Path, ending: Ending) -> dict[str, dict[str, Any]]:
+        """A launch that settled nothing would settle nothing for ever."""
+        reason = f"the process ended with exit code {ending.code} before any case began"
+        fields = {"verdict": Verdict.ERROR.value, "stage": Stage.COLLECT.value, "reason": reason, "key": None}
+        return {entry["case"]: {**fields, "output_tail": self.harness.console(folder)} for entry in entries}
+
+    # -- controls
+
+    def _run_controls(self, base: Environment) -> None:
+        """Run family `control`, unless the same harness in the same environment was found in order before."""
+        known = self.ledger.facts.get("controls", {})
+        if self.options.twins or self.ledger.facts["status"] != "ok" or (known.get("ok") and self.ledger.controls):
+            return
+        own = Ledger(str(self.planned.cell), self.ledger.folder, self.ledger.work, self.harness.case_roots)
+        own.entries = self._collect_files(base, control_files(), own.file_records)
+        self._run_entries(base, own.entries, 1, own)
+        self.ledger.controls = [record for _, record in sorted(own.records.items())]
+        verdicts = {record["case"]: record["verdict"] for record in self.ledger.controls}
+        off = sorted(case for case, verdict in CONTROLS.items() if verdicts.get(case) != verdict.value)
+        self.ledger.facts["controls"] = {"ok": not off, "off": off}
+
+
+def _settle_all(ledger: Ledger, entries: list[Entry], attempt: int, found: dict[str, dict[str, Any]]) -> None:
+    for entry in entries:
+        if entry["case"] in found:
+            ledger.settle(entry, attempt, found[entry["case"]])
+
+
+def _selected(case: str, patterns: Sequence[str]) -> bool:
+    """Whether a case, or under twins the case that a twin belongs to, is selected."""
+    return any(selectors.matches(pattern, case.partition("~")[0]) for pattern in patterns)
