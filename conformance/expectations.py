@@ -48,7 +48,8 @@ class Bound:
         """The number that `record` observed under this name, None when it did not."""
         observed = record["observations"].get(self.name)
         value = observed.get("value") if isinstance(observed, dict) else None
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return float(value) if is_number or value in ("inf", "-inf", "nan") else None  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,9 @@ from conformance.incell.verdicts import Stage, Verdict
 
 __all__ = ["CellResult", "Problem", "Record", "ResultSet", "read", "read_records", "write_json", "write_records"]
 
+#: The family of the controls: their records stay out of roll-up, table and gate.
+CONTROL = "control"
+
 
 @dataclass(frozen=True)
 class CellResult:
@@ -34,12 +37,13 @@ class CellResult:
 
     @property
     def controls_off(self) -> list[str]:
-        """The control cases that came out otherwise than they must; empty for a cell that can be trusted."""
+        """The control cases that came out otherwise than they must, or not at all; empty for a cell that can be trusted."""
+        lost = [record["case"] for record in self.records if record["family"] == CONTROL and record["verdict"] == Verdict.MISSING.value]
         controls = self.environment.get("controls")
         if not isinstance(controls, dict) or (controls.get("ok", True) and not controls.get("off")):
-            return []
+            return lost
         off = controls.get("off")
-        return [str(name) for name in off] if isinstance(off, list) and off else ["unnamed control"]
+        return lost + ([str(name) for name in off] if isinstance(off, list) and off else ["unnamed control"])
 
     def fact(self, *path: str) -> str:
         """The text of one value of environment.json, as `fact("torch", "version")`; empty where it is not known."""
@@ -52,6 +56,8 @@ class CellResult:
         """Case -> the record of its worst attempt, the earliest of equals; controls are left out."""
         found: dict[str, Record] = {}
         for record in self.records:
+            if record["family"] == CONTROL:
+                continue
             held = found.get(record["case"])
             if held is None or _badness(record) < _badness(held):
                 found[record["case"]] = record
@@ -127,7 +133,7 @@ def _read_folder(folder: Path, cell: Cell) -> CellResult:
 
 def _holes(result: CellResult, files: Iterable[dict[str, Any]]) -> Iterator[Record]:
     """A missing record for each case that was collected, and for each case file, that left no record."""
-    have = {record["case"] for record in result.records}
+    have = {record["case"] for record in (*result.records, *result.controls)}
     status = result.fact("status")
     cause = f" ({status}: {result.fact('reason')})" if status not in ("", "ok") else ""
     expected = [(entry, Stage.RUN, f"collected, and no record came{cause}") for entry in _entries(result.collected.get("cases"))]

@@ -222,3 +222,15 @@ def test_problems_name_file_and_line() -> None:
     assert str(Problem("a/records.jsonl", 3, "bad")) == "a/records.jsonl:3: bad"
     assert str(Problem("plan.json", 0, "bad")) == "plan.json: bad"
     assert artifacts.encode({"b": 1, "a": 2}) == b'{"a":2,"b":1}'
+
+
+def test_controls_stay_out_of_the_outcomes_and_are_off_when_they_never_came(tmp_path: Path) -> None:
+    rows = [record("2.4.1", "init.x"), record("2.4.1", "control.must_pass"), record("2.4.1", "control.must_raise", "raises")]
+    folder = write_cell(tmp_path, cell("2.4.1"), rows)
+    write_records(folder / "records.jsonl", rows[:1])
+    write_records(folder / "controls.jsonl", rows[1:])
+    (whole,) = read(tmp_path).cells
+    assert (list(whole.outcomes()), whole.controls_off, len(whole.controls)) == (["init.x"], [], 2)
+    write_records(folder / "controls.jsonl", rows[1:2])
+    (torn,) = read(tmp_path).cells
+    assert (list(torn.outcomes()), torn.controls_off) == (["init.x"], ["control.must_raise"])

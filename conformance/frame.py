@@ -1,0 +1,124 @@
+"""The frame: one row per case and cell, for tables, files and analysis. pandas is imported here and nowhere before a report."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from conformance.artifacts import Record
+from conformance.expectations import Expectation
+from conformance.plaintext import visible
+from conformance.results import CellResult, ResultSet
+from conformance.standings import covering
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Column -> dtype. Releases are text: a number would turn 2.10 into 2.1.
+COLUMNS = {
+    "case": "string",
+    "family": "string",
+    "subject": "string",
+    "cell": "string",
+    "torch": "string",
+    "python": "string",
+    "device": "string",
+    "platform": "string",
+    "tag": "string",
+    "environment": "string",
+    "attempts": "Int64",
+    "verdict": "string",
+    "stage": "string",
+    "reason": "string",
+    "expected": "string",
+    "link": "string",
+    "blame": "string",
+    "exception": "string",
+    "signal": "string",
+    "started_at": "string",
+    "duration_s": "float64",
+}
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def frame(result: ResultSet, expectations: Sequence[Expectation]) -> pd.DataFrame:
+    """One row per case and cell, the worst attempt speaking, in the order of cells; the columns and dtypes are those of COLUMNS.
+
+    `attempts` counts the records of the case; `expected` and `link` are those of the expectation that covers it, empty without one.
+    """
+    import pandas as pd
+
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for row in rows(result, expectations):
+        for name, value in zip(COLUMNS, row, strict=True):
+            columns[name].append(value)
+    dtypes: dict[str, Any] = dict(COLUMNS)
+    table: pd.DataFrame = pd.DataFrame({name: pd.array(columns[name], dtype=dtype) for name, dtype in dtypes.items()})
+    return table
+
+
+def rows(result: ResultSet, expectations: Sequence[Expectation]) -> Iterator[tuple[Any, ...]]:
+    """The rows of the frame as plain tuples in the order of COLUMNS."""
+    for cell in result.cells:
+        attempts: dict[str, int] = {}
+        for record in cell.records:
+            attempts[record["case"]] = attempts.get(record["case"], 0) + 1
+        for record in cell.outcomes().values():
+            yield _row(cell, record, attempts[record["case"]], covering(record, expectations))
+
+
+def _row(result: CellResult, record: Record, attempts: int, expectation: Expectation | None) -> tuple[Any, ...]:
+    cell = result.cell
+    return (
+        record["case"],
+        record["family"],
+        record["subject"] or "",
+        str(cell),
+        cell.torch,
+        cell.python,
+        cell.device,
+        cell.platform,
+        cell.tag,
+        record["environment"],
+        attempts,
+        record["verdict"],
+        record["stage"],
+        record["reason"],
+        expectation.reason if expectation else "",
+        expectation.link if expectation else "",
+        blamed(record),
+        exception_of(record),
+        record["signal"] or "",
+        record["started_at"] or "",
+        float(record["duration_s"]),
+    )
+
+
+def blamed(record: Record) -> str:
+    """Where the record puts the blame, as `file:line`; empty when it does not."""
+    blame = record["blame"]
+    return f"{blame['file']}:{blame['line']}" if blame else ""
+
+
+def exception_of(record: Record) -> str:
+    """The exception of the record, as `type: message`; empty without one."""
+    exception = record["exception"]
+    return f"{exception['type']}: {exception['message']}" if exception else ""
+
+
+def as_csv(result: ResultSet, expectations: Sequence[Expectation]) -> str:
+    """The rows as CSV with a header line. Text that a spreadsheet would run as a formula has an apostrophe before it."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_inert(value) for value in row] for row in rows(result, expectations))
+    return stream.getvalue()
+
+
+def _inert(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = visible(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
