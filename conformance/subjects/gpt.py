@@ -129,9 +129,15 @@ class GPT(nn.Module):
         self.backout_lambda = nn.Parameter(torch.empty(1))
         self.rotary = RotaryCache(config.head_dim, config.rows)
 
-    @torch.no_grad()
     def init_weights(self) -> None:
         """Write every parameter and buffer: what meta and `to_empty` left is memory as it was."""
+        self.init_matrices()
+        self.init_smear_and_backout()
+        self.rotary.reset_parameters()
+
+    @torch.no_grad()
+    def init_matrices(self) -> None:
+        """Embeddings, projections and the scalars of the layers."""
         bound = (3.0 / self.config.width) ** 0.5
         nn.init.normal_(self.embedding.weight, std=0.8)
         nn.init.normal_(self.head.weight, std=0.001)
@@ -145,14 +151,12 @@ class GPT(nn.Module):
                 nn.init.zeros_(matrix.weight)
             if attention.value_gate is not None:
                 nn.init.zeros_(attention.value_gate.weight)
-        self.init_scalars()
-        self.rotary.reset_parameters()
-
-    @torch.no_grad()
-    def init_scalars(self) -> None:
-        """The scalars and the smear gate: what karpathy/nanochat#686 found left out."""
         nn.init.ones_(self.resid_lambdas)
         nn.init.constant_(self.x0_lambdas, 0.1)
+
+    @torch.no_grad()
+    def init_smear_and_backout(self) -> None:
+        """The gate and the two scalars that karpathy/nanochat#686 found left out."""
         nn.init.uniform_(self.smear_gate.weight, 0.0, 0.02)
         nn.init.zeros_(self.smear_lambda)
         nn.init.constant_(self.backout_lambda, 0.2)
