@@ -17,6 +17,7 @@ from conformance.incell.scrub import Scrubber, private_names
 from conformance.incell.settings import VARIABLE, Settings
 from conformance.journals import Journals
 from conformance.launch import Bounds, Ending, launch
+from conformance.ledger import placeholders
 from conformance.plan import PlannedCell
 
 _PACKAGE = Path(__file__).parent.resolve()
@@ -114,7 +115,7 @@ class Harness:
 
     def _roots(self) -> dict[str, str]:
         return {
-            "<cases>": str(builtin_cases()),
+            **{placeholder: str(base) for placeholder, base in placeholders(self.case_roots).items()},
             "<conformance>": str(_PACKAGE),
             "<conformance_in_cell>": str(self._payload() / "conformance"),
             "<project>": str(self.config.project),

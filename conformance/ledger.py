@@ -18,6 +18,11 @@ Entry = dict[str, Any]
 Identity = tuple[str, int]
 
 
+def placeholders(case_roots: Sequence[Path]) -> dict[str, Path]:
+    """Placeholder -> folder that case files are written relative to: `<cases>` for those of the tool, `<cases1>`, ... for the user's."""
+    return {f"<cases{number or ''}>": root if root.is_dir() else root.parent for number, root in enumerate(case_roots)}
+
+
 @dataclass
 class Ledger:
     """Records by (case, attempt). `entries` are the collected cases, each with the absolute path of its file."""
@@ -132,19 +137,15 @@ class Ledger:
         write_json(self.folder / "collected.json", {"schema": 1, "cell": self.cell, **collected, "cases": cases, "files": files})
         shutil.rmtree(self.work, ignore_errors=True)
 
-    def _bases(self) -> dict[str, Path]:
-        """Placeholder -> folder that case files are written relative to."""
-        return {f"<cases{number or ''}>": root if root.is_dir() else root.parent for number, root in enumerate(self.case_roots)}
-
     def _relative(self, file: str) -> str:
-        for placeholder, base in self._bases().items():
+        for placeholder, base in placeholders(self.case_roots).items():
             if Path(file).is_relative_to(base):
                 return f"{placeholder}/{Path(file).relative_to(base).as_posix()}"
         return Path(file).name
 
     def absolute(self, entries: Sequence[Entry]) -> list[Entry]:
         """Entries as this run needs them, from how they are written."""
-        bases = self._bases()
+        bases = placeholders(self.case_roots)
         return [{**entry, "file": _expanded(str(entry["file"]), bases)} for entry in entries]
 
 

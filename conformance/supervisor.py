@@ -204,7 +204,7 @@ class CellRun:
             file_records += [record for file in files if (record := self._file_outcome(file, journals, deaths)) is not None]
             if not deaths:
                 file_records += self._never_reached(files, journals, ending, folder)
-                return journals.cases
+                return _distinct(journals.cases)
             settled = {record["case"] for record in file_records}
             files = [file for file in files if file.case not in settled]
         return []
@@ -329,6 +329,17 @@ class CellRun:
         verdicts = {record["case"]: record["verdict"] for record in self.ledger.controls}
         off = sorted(case for case, verdict in CONTROLS.items() if verdicts.get(case) != verdict.value)
         self.ledger.facts["controls"] = {"ok": not off, "off": off}
+
+
+def _distinct(entries: list[Entry]) -> list[Entry]:
+    """One entry per id: where two cases share one, it is refused, since nobody could tell which of them a record is about."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        first = found.setdefault(entry["case"], entry)
+        if first is not entry:
+            places = " and ".join(f"{Path(each['file']).name}:{each['line'] + 1}" for each in (first, entry))
+            found[entry["case"]] = {**first, "refused": f"two cases have this id: {places}"}
+    return list(found.values())
 
 
 def _settle_all(ledger: Ledger, entries: list[Entry], attempt: int, found: dict[str, dict[str, Any]]) -> None:

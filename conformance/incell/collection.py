@@ -60,8 +60,8 @@ def _planned(item: Any, settings: Settings) -> bool:
     return not item.get_closest_marker("deep") or settings.depth == "deep"
 
 
-def describe(item: Any, settings: Settings, seen: dict[str, str]) -> dict[str, Any]:
-    """What the supervisor must know of a planned case before it runs. `seen` maps ids to files and grows."""
+def describe(item: Any, settings: Settings) -> dict[str, Any]:
+    """What the supervisor must know of a planned case before it runs."""
     requirements = requirements_of(item)
     limits = limits_of(item, settings)
     twin: Twin | None = getattr(item, "conformance_twin_of", None)
@@ -79,7 +79,7 @@ def describe(item: Any, settings: Settings, seen: dict[str, str]) -> dict[str, A
         "timeout_s": limits["timeout_s"],
         "memory_mb": limits["memory_mb"],
         "expected": twin.verdict if twin is not None else None,
-        "refused": _refusal(item, seen),
+        "refused": _refusal(item),
     }
 
 
@@ -90,13 +90,10 @@ def limits_of(item: Any, settings: Settings) -> dict[str, Any]:
     return {"timeout_s": given.get("timeout_s") or settings.timeout_s, "memory_mb": given.get("memory_mb")}
 
 
-def _refusal(item: Any, seen: dict[str, str]) -> str:
-    """Why the case is not run: marks that would hide a verdict, an id that another case has."""
+def _refusal(item: Any) -> str:
+    """Why the case is not run: marks that would hide a verdict."""
     if item.get_closest_marker("xfail") is not None:
         return "xfail marks are refused: a known deviation belongs into the expectations file"
-    if item.conformance_case in seen:
-        return f"its id is taken by a case in {seen[item.conformance_case]}"
-    seen[item.conformance_case] = str(item.path)
     return ""
 
 

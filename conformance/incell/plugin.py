@@ -141,9 +141,8 @@ class Cell:
             config.hook.pytest_deselected(items=left)
             items[:] = kept
         if self.recorder is not None and config.option.collectonly:
-            seen: dict[str, str] = {}
             for item in kept:
-                self.recorder.journal.event("case", **collection.describe(item, self.settings, seen))
+                self.recorder.journal.event("case", **collection.describe(item, self.settings))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any) -> Generator[None, Any, Any]:

@@ -42,7 +42,7 @@ def private_names() -> list[str]:
         pass  # no entry for this user id, as in some containers: there is no name to hide
     for variable in _INDEX_VARIABLES:
         names.extend(re.split(r"[\s,]+", os.environ.get(variable, "")))
-    return [name for name in names if len(name) > 2 and name.lower() not in _COMMON]
+    return [name for name in names if len(name) > 1 and name.lower() not in _COMMON]
 
 
 class Scrubber:
@@ -53,7 +53,7 @@ class Scrubber:
         self._paths = paths
         ordered = sorted(paths, key=len, reverse=True)
         self._path_pattern = re.compile("|".join(rf"{re.escape(path)}(?![\w.-])" for path in ordered)) if ordered else None
-        names = sorted({name for name in secrets if len(name) > 2 and name.lower() not in _COMMON}, key=len, reverse=True)
+        names = sorted({name for name in secrets if len(name) > 1 and name.lower() not in _COMMON}, key=len, reverse=True)
         self._name_pattern = re.compile("|".join(_name_regex(name) for name in names)) if names else None
 
     def text(self, text: str) -> str:

@@ -1,0 +1,39 @@
+"""What tests of the library share: a project with a configuration, and the command run in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+
+
+def project_with(folder: Path, *, cases: Sequence[Path] = (), families: Sequence[str] = (), extra: str = "") -> Path:
+    """A project folder whose pyproject.toml configures the tool; measured environments are shared between tests."""
+    lines = [
+        "[tool.conformance]",
+        f"cases = {json.dumps([str(path) for path in cases])}",
+        f"families = {json.dumps(list(families))}",
+        f"environments = {json.dumps(str(ROOT / '.conformance' / 'environments'))}",
+        extra,
+    ]
+    (folder / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+def run_conformance(project: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user would, in the project's folder."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(variables or {})}
+    command = [sys.executable, "-m", "conformance", *arguments]
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+
+
+def records_of(project: Path, cell: str) -> list[dict[str, Any]]:
+    """The records of a cell, as they lie on disk."""
+    lines = (project / "reports" / "results" / cell / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]

@@ -1,0 +1,5 @@
+"""Has a case whose id another file has taken."""
+
+
+def test_duplicate() -> None:
+    assert True
