@@ -64,8 +64,8 @@ def measured(outcomes: Mapping[Version, Verdict | None]) -> list[Version]:
 def intervals(outcomes: Mapping[Version, Verdict | None]) -> str:
     """The specifier of the releases where it passes, as `>=2.1.2, !=2.8.0`; "none" where it never does, "unknown" where nothing ran.
 
-    It holds exactly for the measured releases that pass. Above the newest one it stays open when that one passes, below the oldest one
-    it claims nothing; a release without a verdict between two passing ones is excluded, for nothing is known of it. See `measured_range`.
+    Of the measured releases it holds for exactly those that pass. Below the oldest of them it claims nothing; above the newest it is open
+    only when nothing newer was planned. A release without a verdict between two others is no hole: `measured_range` names it.
     """
     ran = measured(outcomes)
     passing = [version for version in ran if outcomes[version] is Verdict.PASS]
@@ -74,7 +74,7 @@ def intervals(outcomes: Mapping[Version, Verdict | None]) -> str:
     if len(passing) == 1 and (len(ran) == 1 or passing[0] != ran[-1]):
         return f"=={passing[0]}"
     first, last = passing[0], passing[-1]
-    holes = [version for version in sorted(outcomes) if first < version < last and version not in passing]
+    holes = [version for version in ran if first < version < last and version not in passing]
     closed = [f"<={last}"] if any(version > last for version in outcomes) else []
     return ", ".join([f">={first}", *(f"!={version}" for version in holes), *closed])
 

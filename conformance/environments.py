@@ -16,7 +16,7 @@ from pathlib import Path
 from conformance import interpreters
 from conformance.config import Config
 from conformance.errors import InstallError
-from conformance.incell.collection import BASE
+from conformance.incell.requirementsets import BASE
 from conformance.incell.scrub import Scrubber, private_names, process_roots
 from conformance.plan import PlannedCell
 

@@ -99,14 +99,21 @@ def make(config: Config, selection: Selection) -> Plan:
     included, excluded = _cells(config, selection)
     cells = _narrowed(included, selection)
     if not cells:
-        reasons = "\n".join(f"  {cell}: {why}" for cell, why in excluded[:12])
-        raise NothingSelectedError(f"nothing is selected; these cells are out:\n{reasons}" if reasons else "nothing is selected")
+        raise NothingSelectedError(_why_nothing(excluded))
     if not files:
         raise NothingSelectedError(f"no case file belongs to the families {', '.join(selection.families or config.families)}")
     left = {str(cell.cell) for cell in cells}
     gone = [(str(cell.cell), "not selected by --only or --skip") for cell in included if str(cell.cell) not in left]
     depth = selection.depth or config.depth
     return Plan(cells=tuple(cells), files=tuple(files), selection=selection, depth=depth, excluded=(*excluded, *gone))
+
+
+def _why_nothing(excluded: list[tuple[str, str]]) -> str:
+    """The cells that came closest to the plan, with what keeps them out: not those of other releases and platforms."""
+    close = [(cell, why) for cell, why in excluded if not why.startswith(("release not in", "for "))] or excluded
+    reasons = "".join(f"\n  {cell}: {why}" for cell, why in close[:12])
+    more = f"\n  ... and {len(close) - 12} more: `conformance plan --explain`" if len(close) > 12 else ""
+    return f"nothing is selected; these cells are out:{reasons}{more}" if close else "nothing is selected"
 
 
 def _cells(config: Config, selection: Selection) -> tuple[list[PlannedCell], list[tuple[str, str]]]:

@@ -53,7 +53,7 @@ class CellResult:
         return "" if value is None or isinstance(value, (dict, list)) else str(value)
 
     def outcomes(self) -> dict[str, Record]:
-        """Case -> the record of its worst attempt, the earliest of equals; controls are left out."""
+        """Case -> the record of its worst attempt, the earliest of equals, in the order of cases; controls are left out."""
         found: dict[str, Record] = {}
         for record in self.records:
             if record["family"] == CONTROL:
@@ -61,7 +61,7 @@ class CellResult:
             held = found.get(record["case"])
             if held is None or _badness(record) < _badness(held):
                 found[record["case"]] = record
-        return found
+        return dict(sorted(found.items()))
 
     def titles(self) -> dict[str, str]:
         """Case -> the first line of its docstring, where collection noted one."""

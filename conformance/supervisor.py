@@ -18,7 +18,7 @@ from conformance.environments import Environment, Environments
 from conformance.errors import InstallError
 from conformance.harness import Harness
 from conformance.incell import records as schema
-from conformance.incell.collection import BASE
+from conformance.incell.requirementsets import BASE
 from conformance.incell.verdicts import Stage, Verdict
 from conformance.journals import Journals
 from conformance.launch import Ending

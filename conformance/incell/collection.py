@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
 
 from conformance.incell import identity
 from conformance.incell.features import is_package
 from conformance.incell.marks import Twin
+from conformance.incell.requirementsets import environment_name
 from conformance.incell.settings import Settings
-
-BASE = "base"
-
-
-def environment_name(requirements: Iterable[str]) -> str:
-    """The name of a requirement set: the packages' names, and four hex digits where versions or extras are asked for."""
-    wanted = sorted(set(requirements))
-    if not wanted:
-        return BASE
-    names = "-".join(sorted({re.sub(r"[^a-z0-9]+", "_", Requirement(need).name.lower()) for need in wanted}))
-    plain = all(Requirement(need).name == need for need in wanted)
-    return names if plain else f"{names}-{hashlib.sha256(' '.join(wanted).encode()).hexdigest()[:4]}"
 
 
 def requirements_of(item: Any) -> list[str]:

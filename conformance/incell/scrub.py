@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import re
@@ -36,10 +37,8 @@ def process_roots() -> dict[str, str]:
 def private_names() -> list[str]:
     """The user's and host's names and the package indexes of this machine, as far as they tell anything."""
     names = [socket.gethostname(), os.environ.get("HOSTNAME", ""), os.environ.get("USER", ""), os.environ.get("LOGNAME", "")]
-    try:
+    with contextlib.suppress(KeyError, OSError, ImportError):  # no entry for this user id, as in some containers: no name to hide
         names.append(getpass.getuser())
-    except (KeyError, OSError, ImportError):
-        pass  # no entry for this user id, as in some containers: there is no name to hide
     for variable in _INDEX_VARIABLES:
         names.extend(re.split(r"[\s,]+", os.environ.get(variable, "")))
     return [name for name in names if len(name) > 1 and name.lower() not in _COMMON]
