@@ -22,7 +22,7 @@ def cell(torch: str, device: str = "cpu", python: str = "3.11", platform: str = 
 def record(where: Cell | str, case: str, verdict: str = "pass", **fields: Any) -> Record:
     """A complete record; `where` may be a bare release."""
     named = cell(where) if isinstance(where, str) else where
-    return blank(str(named), case, verdict=verdict, started_at="2026-11-30T03:00:00+00:00", duration_s=0.25, **fields)
+    return blank(str(named), case, **{"verdict": verdict, "started_at": "2026-11-30T03:00:00+00:00", "duration_s": 0.25, **fields})
 
 
 def environment(where: Cell, **fields: Any) -> dict[str, Any]:

@@ -1,0 +1,85 @@
+"""Columns of the tables: cells side by side by device and platform, and what was not measured among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from packaging.version import Version
+
+from conformance.artifacts import Record
+from conformance.cells import Cell
+from conformance.incell.verdicts import Verdict, worst
+from conformance.results import CellResult, ResultSet
+
+
+@dataclass(frozen=True)
+class Column:
+    """One cell of the result set: its outcomes, and why it does not count where it does not."""
+
+    result: CellResult
+    outcomes: Mapping[str, Record]
+    note: str = ""
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that the column shows."""
+        return self.result.cell
+
+    @property
+    def measured(self) -> bool:
+        """Whether any record came from it."""
+        return any(record["verdict"] != Verdict.MISSING.value for record in self.outcomes.values())
+
+
+@dataclass(frozen=True)
+class Group:
+    """Columns of one device, platform and tag, in the order of their releases."""
+
+    device: str
+    platform: str
+    tag: str
+    columns: list[Column] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """What stands above the columns."""
+        return " · ".join(part for part in (self.device, self.platform, self.tag) if part)
+
+    def verdicts(self, case: str) -> dict[Version, Verdict | None]:
+        """Release -> the worst verdict of the case there; None where the release was not measured.
+
+        A release that was measured and has no such case is left out.
+        """
+        found: dict[Version, list[Verdict]] = {}
+        for column in self.columns:
+            record = column.outcomes.get(case)
+            if record is not None or not column.measured:
+                found.setdefault(column.cell.version, []).extend([Verdict(record["verdict"])] if record else [])
+        return {version: worst(verdicts) for version, verdicts in found.items()}
+
+
+def is_file(record: Record) -> bool:
+    """Whether the record stands for a whole case file whose cases were never collected."""
+    return "[" not in record["case"] and record["stage"] in ("install", "collect")
+
+
+def groups(result: ResultSet) -> list[Group]:
+    """The columns of a result set in their groups, in order."""
+    found: dict[tuple[str, str, str], Group] = {}
+    for each in result.cells:
+        cell = each.cell
+        group = found.setdefault((cell.device, cell.platform, cell.tag), Group(cell.device, cell.platform, cell.tag))
+        group.columns.append(Column(each, each.outcomes(), _note(each, result)))
+    return list(found.values())
+
+
+def _note(each: CellResult, result: ResultSet) -> str:
+    if str(each.cell) in result.conflicts:
+        return "conflict"
+    if each.grey:
+        return "no device"
+    if each.controls_off:
+        return "controls off"
+    status = each.fact("status")
+    return "" if status in ("", "ok") else status

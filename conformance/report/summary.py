@@ -1,0 +1,88 @@
+"""The summary for a CI job, in Markdown, and the badge."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from conformance.expectations import Expectation
+from conformance.gate import Judgement
+from conformance.incell.verdicts import Verdict
+from conformance.plaintext import one_line
+from conformance.report import bits, deviations, grid
+from conformance.report.columns import Group, groups
+from conformance.report.headline import headline
+from conformance.results import ResultSet
+
+#: A job summary may have 1 MiB; what does not fit is counted.
+LISTED = 50
+_CELL_CHARACTERS = 300
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~@:&$])")
+
+
+def summary(result: ResultSet, expectations: Sequence[Expectation], judgement: Judgement) -> str:
+    """The results as Markdown of at most a few hundred KiB: the answer, counts per cell, changed bits, and the first deviations."""
+    columns = groups(result)
+    figures = headline(columns, expectations)
+    lines = ["# PyTorch conformance", "", escaped(figures.answer), "", escaped(figures.measured), "", *_counts(columns)]
+    changed = [each for each in bits.series(columns) if each.changes]
+    if changed:
+        lines += ["", "## What changes its bits", "", *_limited([f"- {escaped(each.sentence)}" for each in changed])]
+    found = deviations.kinds(columns, expectations)
+    if found:
+        rows = [row for kind in found for row in _rows(kind)]
+        lines += ["", "## Deviations", "", "| verdict | case | where | expected | reason |", "|---|---|---|---|---|", *rows[:LISTED]]
+        lines += [f"\nand {len(rows) - LISTED} more: see the report." if len(rows) > LISTED else ""]
+    lines += ["", "## Gate", "", *_limited([f"- {escaped(str(finding))}" for finding in judgement.findings])]
+    lines += ["", escaped(judgement.lines(0)[-1]), ""]
+    return "\n".join(lines)
+
+
+def badge(result: ResultSet, judgement: Judgement) -> dict[str, Any]:
+    """The endpoint badge of shields.io."""
+    releases = {each.cell.torch for each in result.judged() if each.outcomes()}
+    noun = "release" if len(releases) == 1 else "releases"
+    open_ = sum(1 for finding in judgement.findings if finding.kind not in ("stale", "unmatched", "overdue"))
+    state = {0: "as expected", 1: f"{open_} deviating" if open_ else "expectations stale", 5: "incomplete"}[judgement.exit_code]
+    color = {0: "brightgreen", 1: "red", 5: "lightgrey"}[judgement.exit_code]
+    return {"schemaVersion": 1, "label": "conformance", "message": f"{len(releases)} torch {noun}, {state}", "color": color}
+
+
+def _counts(columns: Sequence[Group]) -> list[str]:
+    """One row per cell; a column for each verdict that occurs."""
+    cells = [column for group in columns for column in group.columns]
+    occurring = [
+        verdict for verdict in Verdict if any(record["verdict"] == verdict.value for column in cells for record in column.outcomes.values())
+    ]
+    lines = [f"| cell | {' | '.join(f'{grid.SIGNS[verdict]} {verdict}' for verdict in occurring)} |", f"|---|{'--:|' * len(occurring)}"]
+    for column in cells:
+        if not column.measured:
+            lines.append(f"| {escaped(str(column.cell))} | {'not measured |' + ' |' * (len(occurring) - 1)}")
+            continue
+        verdicts = [record["verdict"] for record in column.outcomes.values()]
+        note = f" ({escaped(column.note)})" if column.note else ""
+        lines.append(f"| {escaped(str(column.cell))}{note} | {' | '.join(str(verdicts.count(verdict.value)) for verdict in occurring)} |")
+    return lines if occurring else ["Nothing was measured."]
+
+
+def _rows(kind: deviations.Kind) -> list[str]:
+    reason = escaped(one_line(kind.reason, _CELL_CHARACTERS))
+    sign = f"{grid.SIGNS[kind.verdict]} {kind.verdict}"
+    found = []
+    for struck in kind.struck:
+        known = ", ".join(f"[{escaped(one_line(entry.reason, 120))}]({entry.link})" for entry in struck.expectations)
+        state = f"in part: {known}" if struck.open and known else known or "no"
+        found.append(
+            f"| {sign} | {escaped(one_line(struck.case, 200))} | {escaped(f'{struck.group}, torch {struck.torch}')} | {state} | {reason} |"
+        )
+    return found
+
+
+def _limited(lines: list[str]) -> list[str]:
+    return lines[:LISTED] + ([f"- and {len(lines) - LISTED} more"] if len(lines) > LISTED else [])
+
+
+def escaped(text: str) -> str:
+    """`text` as one line of Markdown that shows as it stands: no markup, no link, no mention."""
+    return _MARKDOWN.sub(r"\\\1", one_line(text)).replace("\\<", "&lt;").replace("\\@", "@\u2060")
