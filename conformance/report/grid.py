@@ -134,7 +134,7 @@ def _told(record: Record, entry: Expectation | None) -> Iterator[Markup]:
     if numbers:
         yield Markup("<p>{}</p>").format(clipped(", ".join(numbers)))
     if entry is not None:
-        yield _EXPECTED.format(entry.reason, entry.link, entry.review)
+        yield _EXPECTED.format(clipped(entry.reason), entry.link, entry.review)
 
 
 def _is_shown(observed: object) -> bool:

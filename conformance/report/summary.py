@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 from conformance.expectations import Expectation
 from conformance.gate import Judgement
@@ -71,12 +72,17 @@ def _rows(kind: deviations.Kind) -> list[str]:
     sign = f"{grid.SIGNS[kind.verdict]} {kind.verdict}"
     found = []
     for struck in kind.struck:
-        known = ", ".join(f"[{escaped(one_line(entry.reason, 120))}]({entry.link})" for entry in struck.expectations)
+        known = ", ".join(f"[{escaped(one_line(entry.reason, 120))}]({_address(entry.link)})" for entry in struck.expectations)
         state = f"in part: {known}" if struck.open and known else known or "no"
         found.append(
             f"| {sign} | {escaped(one_line(struck.case, 200))} | {escaped(f'{struck.group}, torch {struck.torch}')} | {state} | {reason} |"
         )
     return found
+
+
+def _address(link: str) -> str:
+    """A checked https link that can end neither its brackets nor its table cell."""
+    return quote(link, safe=":/?#=&%~.,;+@!$'*-_")
 
 
 def _limited(lines: list[str]) -> list[str]:

@@ -85,7 +85,7 @@ def _lines(block: Sequence[Column], families: Sequence[str], *, color: bool) -> 
             painted = _text(column, family, color=True) if color else text
             texts.append("  " + " " * (width - len(text)) + painted)
         lines.append(f"{one_line(family, 40):<{name_width}}" + "".join(texts))
-    return lines + [f"  * {column.cell.torch}: {column.note}" for column in block if column.note]
+    return lines + [f"  * {column.cell.torch}: {one_line(column.note, 60)}" for column in block if column.note]
 
 
 def _text(column: Column, family: str, *, color: bool = False) -> str:
