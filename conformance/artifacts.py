@@ -67,7 +67,7 @@ def _dump(value: Any, indent: int | None) -> str:
 def parse(text: bytes) -> Any:
     """The portable value that one JSON text holds; raises ValueError for whatever is no sound JSON in UTF-8."""
     try:
-        value = json.loads(text.decode("utf-8"), parse_constant=_constant, parse_float=_finite)
+        value = _DECODER.decode(text.decode("utf-8"))
         doubtful = b"\\ud" in text.lower() or text.count(b"[") + text.count(b"{") > MAX_DEPTH
         return portable(value) if doubtful else value
     except RecursionError as error:
@@ -81,6 +81,9 @@ def _constant(name: str) -> str:
 def _finite(text: str) -> float | str:
     number = float(text)
     return number if math.isfinite(number) else str(number)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_constant, parse_float=_finite)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -75,7 +75,8 @@ class Judgement:
             told.append(f"... and {len(self.findings) - limit} more findings: see matrix.csv in the report")
         told += [f"not judged: {cell}, its device did not answer the probe" for cell in self.grey]
         verdict = {0: "as expected", 1: "not as expected", 5: "records are incomplete"}[self.exit_code]
-        return [*told, f"{verdict}: {self.judged} cells judged, {len(self.findings)} findings"]
+        cells, found = "cell" if self.judged == 1 else "cells", "finding" if len(self.findings) == 1 else "findings"
+        return [*told, f"{verdict}: {self.judged} {cells} judged, {len(self.findings)} {found}"]
 
 
 def judge(result: ResultSet, expectations: Sequence[Expectation], today: date) -> Judgement:

@@ -72,7 +72,7 @@ def series(groups: Sequence[Group]) -> list[Series]:
                 for name, observed in record["observations"].items():
                     digest = observed.get("digest") if isinstance(observed, dict) else None
                     if isinstance(digest, str):
-                        digests[case, name][column.cell.version].add(digest)
+                        digests[case, name][column.version].add(digest)
                         capabilities[case, name].add(column.result.fact("cpu", "capability"))
         for key, by_release in digests.items():
             runs = classes({version: "+".join(sorted(seen)) for version, seen in by_release.items()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from packaging.version import Version
 
@@ -26,7 +27,12 @@ class Column:
         """The cell that the column shows."""
         return self.result.cell
 
-    @property
+    @cached_property
+    def version(self) -> Version:
+        """The release of the cell."""
+        return self.cell.version
+
+    @cached_property
     def measured(self) -> bool:
         """Whether any record came from it."""
         return any(record["verdict"] != Verdict.MISSING.value for record in self.outcomes.values())
@@ -55,7 +61,7 @@ class Group:
         for column in self.columns:
             record = column.outcomes.get(case)
             if record is not None or not column.measured:
-                found.setdefault(column.cell.version, []).extend([Verdict(record["verdict"])] if record else [])
+                found.setdefault(column.version, []).extend([Verdict(record["verdict"])] if record else [])
         return {version: worst(verdicts) for version, verdicts in found.items()}
 
 

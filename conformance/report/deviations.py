@@ -70,7 +70,7 @@ def kinds(groups: Sequence[Group], expectations: Sequence[Expectation]) -> list[
                     entry = covering(record, expectations)
                     kind.count += 1
                     kind.unexpected += entry is None
-                    strikes[key[0], key[1], case].append((column.cell.version, entry))
+                    strikes[key[0], key[1], case].append((column.version, entry))
         for (verdict, reason, case), struck in strikes.items():
             found[verdict, reason].struck.append(_struck(case, group, struck))
     return sorted(found.values(), key=lambda kind: (not kind.unexpected, kind.verdict.severity, -kind.count, kind.reason))

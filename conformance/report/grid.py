@@ -91,9 +91,9 @@ def rows(groups: Sequence[Group], family: str, expectations: Sequence[Expectatio
             case,
             titles.get(case, ""),
             [
-                (group.device if devices.count(group.device) == 1 else group.label, *_interval(group, group.verdicts(case)))
+                (group.device if devices.count(group.device) == 1 else group.label, *_interval(group, seen))
                 for group in groups
-                if any(group.verdicts(case).values())
+                if any((seen := group.verdicts(case)).values())
             ],
             [_cell(record, expectations) if record is not None else _EMPTY for record in found],
             any(Verdict(verdict).deviates for verdict in verdicts),
@@ -103,7 +103,7 @@ def rows(groups: Sequence[Group], family: str, expectations: Sequence[Expectatio
 
 def _interval(group: Group, seen: Mapping[Version, Verdict | None]) -> tuple[str, str]:
     """Where a case passes in a group, and what that rests on where it is not what the whole group was tested on."""
-    whole = measured_range({column.cell.version: Verdict.PASS if column.measured else None for column in group.columns})
+    whole = measured_range({column.version: Verdict.PASS if column.measured else None for column in group.columns})
     tested = measured_range(seen)
     passes = {"none": "passes nowhere", "unknown": "not known"}.get(intervals(seen), f"passes {intervals(seen)}")
     return passes, "" if tested == whole else tested

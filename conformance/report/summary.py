@@ -19,7 +19,8 @@ from conformance.results import ResultSet
 #: A job summary may have 1 MiB; what does not fit is counted.
 LISTED = 50
 _CELL_CHARACTERS = 300
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~@:&$])")
+#: What starts markup inside a line; each line here begins with text of our own.
+_MARKDOWN = re.compile(r"([\\`*\[\]|~$#])")
 
 
 def summary(result: ResultSet, expectations: Sequence[Expectation], judgement: Judgement) -> str:
@@ -59,11 +60,11 @@ def _counts(columns: Sequence[Group]) -> list[str]:
     lines = [f"| cell | {' | '.join(f'{grid.SIGNS[verdict]} {verdict}' for verdict in occurring)} |", f"|---|{'--:|' * len(occurring)}"]
     for column in cells:
         if not column.measured:
-            lines.append(f"| {escaped(str(column.cell))} | {'not measured |' + ' |' * (len(occurring) - 1)}")
+            lines.append(f"| {code(str(column.cell))} | {'not measured |' + ' |' * (len(occurring) - 1)}")
             continue
         verdicts = [record["verdict"] for record in column.outcomes.values()]
         note = f" ({escaped(column.note)})" if column.note else ""
-        lines.append(f"| {escaped(str(column.cell))}{note} | {' | '.join(str(verdicts.count(verdict.value)) for verdict in occurring)} |")
+        lines.append(f"| {code(str(column.cell))}{note} | {' | '.join(str(verdicts.count(verdict.value)) for verdict in occurring)} |")
     return lines if occurring else ["Nothing was measured."]
 
 
@@ -74,9 +75,7 @@ def _rows(kind: deviations.Kind) -> list[str]:
     for struck in kind.struck:
         known = ", ".join(f"[{escaped(one_line(entry.reason, 120))}]({_address(entry.link)})" for entry in struck.expectations)
         state = f"in part: {known}" if struck.open and known else known or "no"
-        found.append(
-            f"| {sign} | {escaped(one_line(struck.case, 200))} | {escaped(f'{struck.group}, torch {struck.torch}')} | {state} | {reason} |"
-        )
+        found.append(f"| {sign} | {code(struck.case)} | {escaped(f'{struck.group}, torch {struck.torch}')} | {state} | {reason} |")
     return found
 
 
@@ -91,4 +90,11 @@ def _limited(lines: list[str]) -> list[str]:
 
 def escaped(text: str) -> str:
     """`text` as one line of Markdown that shows as it stands: no markup, no link, no mention."""
-    return _MARKDOWN.sub(r"\\\1", one_line(text)).replace("\\<", "&lt;").replace("\\@", "@\u2060")
+    inert = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace("@", "@\u2060")
+    return _MARKDOWN.sub(r"\\\1", inert)
+
+
+def code(text: str) -> str:
+    """An id as a code span, or escaped where it holds what no id should."""
+    line = one_line(text, 200)
+    return escaped(line) if set(line) & set("`|<>&@\\") else f"`{line}`"
