@@ -15,7 +15,6 @@ from conformance.incell.verdicts import Stage, Verdict
 from conformance.journals import Process
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MULTILINE)
-_TIMEOUT = re.compile(r"^Timeout \(", re.MULTILINE)
 
 
 def post_mortem(
@@ -26,7 +25,7 @@ def post_mortem(
     `code` is the exit code as `subprocess` gives it, negative for a signal, None where nobody knows it; `ended` says why the
     process was ended from outside, if it was.
     """
-    verdict, reason, signal = _cause(process, code, ended)
+    verdict, reason, signal = _cause(code, ended)
     importing = bool(process.open_file)
     where = f"while {process.open_file} was imported" if importing else f"in {process.phase}"
     trace = _trimmed(process.trace)
@@ -44,11 +43,10 @@ def post_mortem(
     }
 
 
-def _cause(process: Process, code: int | None, ended: tuple[str, str] | None) -> tuple[Verdict, str, str | None]:
+def _cause(code: int | None, ended: tuple[str, str] | None) -> tuple[Verdict, str, str | None]:
     if ended is not None:
-        return Verdict(ended[0]), ended[1], "SIGKILL"
-    if _TIMEOUT.search(process.trace) and code in (1, None):
-        return Verdict.TIMEOUT, f"did not end within {process.timeout_s:g} s", None
+        verdict = Verdict(ended[0])
+        return verdict, ended[1], None if verdict is Verdict.TIMEOUT else "SIGKILL"
     if code is not None and code < 0:
         name = _signal_name(-code)
         return Verdict.CRASH, f"the process died of {name}", name

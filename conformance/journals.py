@@ -30,7 +30,7 @@ class Process:
 
     @property
     def trace(self) -> str:
-        """The stacks that the watchdog or a crash left."""
+        """The stacks that a crash, or being late, left."""
         return _tail(self.stem.with_suffix(".trace"), 40_000)
 
 

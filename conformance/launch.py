@@ -17,8 +17,8 @@ from conformance.journals import Journals, Process
 
 #: Seconds between two looks at the processes.
 _POLL_S = 0.1
-#: Seconds that the watchdog inside a process may be late before the process is ended from outside.
-_GRACE_S = 15.0
+#: Seconds that a process which is late gets to write down its stacks.
+_LAST_WORDS_S = 0.4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +94,7 @@ class _Watch:
         self._folder = folder
         self._news_at = time.monotonic()
         self.ended: dict[int, tuple[str, str]] = {}
+        self._asked: set[tuple[int, str]] = set()
 
     def look(self) -> None:
         """One look at memory, output, and time."""
@@ -110,7 +111,7 @@ class _Watch:
 
     def _silence(self) -> float:
         """A running case may be silent for its own limit; between cases the configured silence holds."""
-        running = [process.timeout_s + 2 * _GRACE_S for process in self._journals.culprits()]
+        running = [process.timeout_s + self._bounds.silence_s for process in self._journals.culprits()]
         return max([self._bounds.silence_s, *running])
 
     def _check_memory(self, pid: int, resident_mb: float, process: Process | None) -> None:
@@ -127,8 +128,17 @@ class _Watch:
                 os.truncate(process.stem.with_suffix(".output"), 16_000)
 
     def _check_time(self, process: Process) -> None:
-        if process.open_case and time.time() - process.since > process.timeout_s + _GRACE_S:
-            self._end(process.pid, "timeout", f"did not end within {process.timeout_s:g} s, and its own watchdog did not end it either")
+        """A case that is late is asked for its stacks, then its process is ended."""
+        late_s = time.time() - process.since - process.timeout_s
+        if not process.open_case or late_s < 0:
+            return
+        asked = (process.pid, process.open_case)
+        if asked not in self._asked:
+            self._asked.add(asked)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, signal.SIGUSR1)
+        elif late_s > _LAST_WORDS_S:
+            self._end(process.pid, "timeout", f"did not end within {process.timeout_s:g} s")
 
     def _end(self, pid: int, verdict: str, reason: str, *, group: bool = False) -> None:
         self.ended.setdefault(pid, (verdict, reason))

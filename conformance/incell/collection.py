@@ -48,7 +48,7 @@ def _planned(item: Any, settings: Settings) -> bool:
 def describe(item: Any, settings: Settings) -> dict[str, Any]:
     """What the supervisor must know of a planned case before it runs."""
     requirements = requirements_of(item)
-    limits = limits_of(item, settings)
+    marks = {"limits": list(item.iter_markers("limits"))}
     twin: Twin | None = getattr(item, "conformance_twin_of", None)
     return {
         "case": item.conformance_case,
@@ -61,18 +61,17 @@ def describe(item: Any, settings: Settings) -> dict[str, Any]:
         "line": item.location[1],
         "title": _title(item),
         "params": identity.params_of(item),
-        "timeout_s": limits["timeout_s"],
-        "memory_mb": limits["memory_mb"],
+        "timeout_s": limit(marks, "timeout_s") or settings.timeout_s,
+        "memory_mb": limit(marks, "memory_mb"),
         "expected": twin.verdict if twin is not None else None,
         "refused": _refusal(item),
     }
 
 
-def limits_of(item: Any, settings: Settings) -> dict[str, Any]:
-    """Seconds and megabytes that the case may take; no megabytes means the configured limit."""
-    mark = item.get_closest_marker("limits")
-    given = mark.kwargs if mark is not None else {}
-    return {"timeout_s": given.get("timeout_s") or settings.timeout_s, "memory_mb": given.get("memory_mb")}
+def limit(marks: dict[str, list[pytest.Mark]], name: str) -> Any:
+    """A limit of the case's own, `timeout_s` or `memory_mb`; None where the configured one holds."""
+    given = marks.get("limits")
+    return given[0].kwargs.get(name) if given else None
 
 
 def _refusal(item: Any) -> str:

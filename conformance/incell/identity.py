@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -13,14 +14,19 @@ FAMILIES = ("init", "fallbacks", "mps", "rope", "compile", "trace", "lowering", 
 
 def family_of(path: str, settings: Settings) -> str:
     """The family of a case file: `user` under a user's root, else the first folder below the case root (or its own folder)."""
-    for root in settings.user_roots:
-        if _inside(path, root):
-            return "user"
-    for root in settings.case_roots:
-        if _inside(path, root):
-            first, _, rest = os.path.relpath(os.path.realpath(path), os.path.realpath(root)).partition(os.sep)
+    return _family_of(path, tuple(settings.user_roots), tuple(settings.case_roots))
+
+
+@functools.cache
+def _family_of(path: str, user_roots: tuple[str, ...], case_roots: tuple[str, ...]) -> str:
+    real = os.path.realpath(path)
+    if any(_inside(real, root) for root in user_roots):
+        return "user"
+    for root in case_roots:
+        if _inside(real, root):
+            first, _, rest = os.path.relpath(real, os.path.realpath(root)).partition(os.sep)
             return first if rest else "user"
-    return os.path.basename(os.path.dirname(os.path.abspath(path)))
+    return os.path.basename(os.path.dirname(real))
 
 
 def stem_of(path: str) -> str:
@@ -79,5 +85,7 @@ def _readable(value: Any) -> str:
     return str(value)[:200].replace("torch.", "")
 
 
-def _inside(path: str, root: str) -> bool:
-    return os.path.realpath(path).startswith(os.path.realpath(root).rstrip(os.sep) + os.sep)
+def _inside(real: str, root: str) -> bool:
+    """Whether a resolved path lies below a root, or is the root, where that is a single file."""
+    base = os.path.realpath(root).rstrip(os.sep)
+    return real == base or real.startswith(base + os.sep)

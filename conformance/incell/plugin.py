@@ -1,4 +1,4 @@
-"""The pytest plugin of a cell: cases get their fixtures, their watchdog and their record. Load it by `-p conformance.incell.plugin`."""
+"""The pytest plugin of a cell: cases get their fixtures, their time limit and their record. Load it by `-p conformance.incell.plugin`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from conformance.incell.output import OutputFile
 from conformance.incell.parent import die_with_parent
 from conformance.incell.scrub import Scrubber, private_names, process_roots
 from conformance.incell.settings import Settings, load
+from conformance.incell.stacks import keep_stacks
 from conformance.incell.torchstate import seed_all
 from conformance.incell.trial import Trial
 from conformance.incell.verdicts import Verdict
-from conformance.incell.watchdog import Watchdog
 
 pytest.register_assert_rewrite("conformance.instruments")
 
@@ -50,7 +50,7 @@ class Recorder:
     def __init__(self, settings: Settings) -> None:
         self.journal = Journal(settings.journal)
         self.output = OutputFile(self.journal.stem + ".output")
-        self.watchdog = Watchdog(self.journal.stem + ".trace")
+        keep_stacks(self.journal.stem + ".trace")
         roots = {**process_roots(), **settings.roots}
         self.scrub = Scrubber(roots, [*private_names(), *settings.secrets])
         self.journal.event("process", pid=os.getpid(), worker=os.environ.get("PYTEST_XDIST_WORKER", ""))
@@ -59,13 +59,11 @@ class Recorder:
         """From here on what happens to the process is this case's doing."""
         self.journal.start(case, timeout_s)
         self.output.begin()
-        self.watchdog.arm(timeout_s)
 
     def finish(self, trial: Trial) -> None:
         """The case ended by itself: put the process back and write the record."""
         leaked = trial.state.restore()
-        self.watchdog.disarm()
-        self.journal.event("end", record=self.scrub.tree(trial.record(self.output.end(), leaked)))
+        self.journal.event("end", record=trial.record(self.output.end(), leaked, self.scrub))
 
 
 class Controller:
@@ -98,6 +96,8 @@ class Cell:
         self.twins = settings.twins or bool(config.getoption("--twins"))
         self.roots = tuple(os.path.realpath(root).rstrip(os.sep) + os.sep for root in settings.case_roots)
         self.trial: Trial | None = None
+        #: The running case's marks by name, the closest first.
+        self.marks: dict[str, list[pytest.Mark]] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
@@ -110,7 +110,6 @@ class Cell:
         try:
             report = yield
         finally:
-            self.recorder.watchdog.disarm()
             output = self.recorder.output.end()
         reason = "" if report.passed else self.recorder.scrub.text(_collect_reason(report))
         self.recorder.journal.event(
@@ -147,9 +146,9 @@ class Cell:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any) -> Generator[None, Any, Any]:
         """A trial around setup, call and teardown; an exit in between leaves no `end`, and so names the case as culprit."""
-        case = item.conformance_case
+        case, self.marks = item.conformance_case, _marks_of(item)
         if self.recorder is not None:
-            self.recorder.begin(case, collection.limits_of(item, self.settings)["timeout_s"])
+            self.recorder.begin(case, collection.limit(self.marks, "timeout_s") or self.settings.timeout_s)
         self.trial = Trial(case, self.settings.seed)
         self.trial.takes_device = "device" in item.fixturenames
         seed_all(self.settings.seed, self.settings.device)
@@ -163,23 +162,23 @@ class Cell:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: Any) -> None:
         """Skip what this cell cannot do, with the reason."""
-        if self.settings.device == "meta" and item.get_closest_marker("values"):
+        if self.settings.device == "meta" and "values" in self.marks:
             pytest.skip("needs values, and meta holds none")
-        needs = [need for mark in item.iter_markers("requires") for need in mark.args]
+        needs = [need for mark in self.marks.get("requires", ()) for need in mark.args]
         if needs:
             reason = features.lack(needs, self.backend.activate() if "device" in item.fixturenames else "cpu")
             if reason:
                 pytest.skip(reason)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: Any) -> Generator[None, Any, Any]:
+    def pytest_runtest_call(self) -> Generator[None, Any, Any]:
         """Count what runs on the device, and wait for it before the case counts as done."""
         trial = self.trial
         if self.recorder is not None:
             self.recorder.journal.phase("call")
         if trial is None or not trial.takes_device or self.settings.device == "cpu":
             return (yield)
-        trial.meter = self.backend.meter(dispatch=item.get_closest_marker("uncounted") is None)
+        trial.meter = self.backend.meter(dispatch="uncounted" not in self.marks)
         with trial.meter.counting():
             result = yield
         self.backend.synchronize()
@@ -250,6 +249,13 @@ class Cell:
     def depth(self) -> str:
         """`default` or `deep`."""
         return self.settings.depth
+
+
+def _marks_of(item: Any) -> dict[str, list[pytest.Mark]]:
+    marks: dict[str, list[pytest.Mark]] = {}
+    for mark in item.iter_markers():
+        marks.setdefault(mark.name, []).append(mark)
+    return marks
 
 
 def _collect_reason(report: Any) -> str:

@@ -51,7 +51,7 @@ class TorchState:
     def __init__(self) -> None:
         torch = torch_module()
         self._switches = [] if torch is None else [get(torch) for _, get, _ in _SWITCHES]
-        self._environ = dict(os.environ)
+        self._environ = _environ()
         self._stance = _default_device(torch)
 
     def restore(self) -> list[str]:
@@ -72,14 +72,26 @@ class TorchState:
         return leaked
 
     def _restore_environ(self) -> list[str]:
-        now = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-        before = {name: value for name, value in self._environ.items() if name != "PYTEST_CURRENT_TEST"}
+        now, before = _environ(), self._environ
         if now == before:
             return []
-        for name in set(now) - set(before):
-            del os.environ[name]
-        os.environ.update(before)
-        return [f"variable {name}" for name in sorted(set(now) ^ set(before)) or ["changed"]]
+        moved = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name) and name != _OF_PYTEST)
+        for name in moved:
+            if name in before:
+                os.environb[name] = before[name]
+            else:
+                del os.environb[name]
+        return [f"variable {os.fsdecode(name)}" for name in moved]
+
+
+#: pytest's own, which it sets and takes away around a case.
+_OF_PYTEST = b"PYTEST_CURRENT_TEST"
+
+
+def _environ() -> dict[bytes, bytes]:
+    """The variables undecoded: this is taken twice for every case."""
+    raw = getattr(os.environb, "_data", None)
+    return dict(raw) if isinstance(raw, dict) else dict(os.environb)
 
 
 def _default_device(torch: Any) -> Any:

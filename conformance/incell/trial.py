@@ -12,6 +12,7 @@ from conformance.incell.devices import Meter
 from conformance.incell.judging import Outcome
 from conformance.incell.observations import Observations
 from conformance.incell.output import TAIL
+from conformance.incell.scrub import Scrubber
 from conformance.incell.torchstate import TorchState
 from conformance.incell.verdicts import Stage, Verdict
 
@@ -54,7 +55,7 @@ class Trial:
             return f"fell back to the CPU: {', '.join(counted['fallback'])}"
         return "" if counted["on"] else "no op ran on the device"
 
-    def record(self, output: str, leaked: list[str]) -> dict[str, Any]:
+    def record(self, output: str, leaked: list[str], scrub: Scrubber) -> dict[str, Any]:
         """The fields that this process knows of the record; the supervisor adds the rest."""
         outcome = self.verdict()
         tail = "\n".join(part for part in (output.rstrip(), outcome.trace.rstrip()) if part)
@@ -65,13 +66,13 @@ class Trial:
             "seed": self.seed,
             "verdict": outcome.verdict.value,
             "stage": self.stage_reached.value,
-            "reason": outcome.reason,
-            "exception": outcome.exception,
-            "blame": outcome.blame,
-            "output_tail": tail[-TAIL:],
+            "reason": outcome.reason and scrub.text(outcome.reason),
+            "exception": outcome.exception and scrub.tree(outcome.exception),
+            "blame": outcome.blame and scrub.tree(outcome.blame),
+            "output_tail": tail and scrub.text(tail)[-TAIL:],
             "started_at": self.started_at.isoformat(timespec="milliseconds"),
             "duration_s": round(time.perf_counter() - self._clock, 4),
             "device_ops": self.meter.as_record() if self.meter is not None else None,
-            "observations": self.observe.values,
-            "subresults": self.subresults,
+            "observations": self.observe.values and scrub.tree(self.observe.values),
+            "subresults": self.subresults and scrub.tree(self.subresults),
         }
