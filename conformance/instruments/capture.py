@@ -27,6 +27,11 @@ class Traced:
     program: Any
     warned: tuple[str, ...]
 
+    @functools.cached_property
+    def graph(self) -> Any:
+        """The graph with its calls inlined; it dies with this object, and its nodes with it (a node then read ends the process)."""
+        return self.program.inlined_graph
+
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run the program."""
         return self.program(*arguments, **named)
@@ -49,7 +54,7 @@ def _place(warning: warnings.WarningMessage) -> str:
 def nodes(traced: Traced, kind: str) -> list[Any]:
     """Nodes of `kind`, as `aten::full`, in the traced program with its calls inlined, blocks included."""
     found: list[Any] = []
-    pending = list(traced.program.inlined_graph.nodes())
+    pending = list(traced.graph.nodes())
     while pending:
         node = pending.pop(0)
         if node.kind() == kind:

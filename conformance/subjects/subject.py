@@ -68,6 +68,11 @@ class Subject:
         """Every variation's arguments, the example first."""
         return {name: self.inputs(name, device) for name in self.variations}
 
+    def dynamic(self) -> tuple[dict[int, str], ...]:
+        """What varies, one dict an argument: axis -> name."""
+        axes = self.axes or {}
+        return tuple({axis: name for (position, axis), name in axes.items() if position == at} for at in range(len(self.inputs())))
+
 
 def on_meta(factory: Callable[[], _Module]) -> _Module:
     """What `factory` builds, on the meta device, the global random stream left as it was.
