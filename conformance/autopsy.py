@@ -13,12 +13,13 @@ from conformance.incell.output import TAIL
 from conformance.incell.scrub import Scrubber
 from conformance.incell.verdicts import Stage, Verdict
 from conformance.journals import Process
+from conformance.launch import End
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in ', re.MULTILINE)
 
 
 def post_mortem(
-    process: Process, code: int | None, ended: tuple[str, str] | None, *, now: float, roots: tuple[Path, ...], scrub: Scrubber
+    process: Process, code: int | None, ended: End | None, *, now: float, roots: tuple[Path, ...], scrub: Scrubber
 ) -> dict[str, Any]:
     """The fields that a record gets when the process died in its case: verdict, reason, signal, blame and the last words.
 
@@ -43,10 +44,10 @@ def post_mortem(
     }
 
 
-def _cause(code: int | None, ended: tuple[str, str] | None) -> tuple[Verdict, str, str | None]:
+def _cause(code: int | None, ended: End | None) -> tuple[Verdict, str, str | None]:
     if ended is not None:
-        verdict = Verdict(ended[0])
-        return verdict, ended[1], None if verdict is Verdict.TIMEOUT else "SIGKILL"
+        verdict = Verdict(ended.verdict)
+        return verdict, ended.reason, None if verdict is Verdict.TIMEOUT else "SIGKILL"
     if code is not None and code < 0:
         name = _signal_name(-code)
         return Verdict.CRASH, f"the process died of {name}", name

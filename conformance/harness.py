@@ -86,16 +86,20 @@ class Harness:
         return launch(command, folder=folder, variables=self._variables(folder), bounds=bounds, journals=journals, tick=self.tick)
 
     def deaths(self, journals: Journals, ending: Ending) -> dict[str, dict[str, Any]]:
-        """Case (or, while a file was imported, file) id -> what the death of its process says of it."""
+        """Case (or, while a file was imported, file) id -> what the death of its process says of it.
+
+        A case that had just begun when its process was ended on another case's account is not among them: it is run again.
+        """
         exits = {**journals.exits, ending.pid: ending.code}
         roots = (*(root.resolve() for root in self.case_roots), _PACKAGE / "subjects")
         scrub, now = self.scrub(), time.time()
-        return {
-            process.open_file or process.open_case: post_mortem(
-                process, exits.get(process.pid), ending.ended.get(process.pid), now=now, roots=roots, scrub=scrub
-            )
-            for process in journals.culprits()
-        }
+        found = {}
+        for process in journals.culprits():
+            end = ending.ended.get(process.pid)
+            if end is None or end.case in ("", process.open_case):
+                fields = post_mortem(process, exits.get(process.pid), end, now=now, roots=roots, scrub=scrub)
+                found[process.open_file or process.open_case] = fields
+        return found
 
     def console(self, folder: Path) -> str:
         """The end of what a launch wrote to its console."""

@@ -18,7 +18,7 @@ from conformance.journals import Journals, Process
 #: Seconds between two looks at the processes.
 _POLL_S = 0.1
 #: Seconds that a process which is late gets to write down its stacks.
-_LAST_WORDS_S = 0.4
+_LAST_WORDS_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +33,22 @@ class Bounds:
     case_memory_mb: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class End:
+    """Why a process was ended from outside, and the case that it was running when that was decided."""
+
+    verdict: str
+    reason: str
+    case: str
+
+
 @dataclass
 class Ending:
     """How a launch ended."""
 
     code: int
-    #: Process id -> why it was ended from outside: (verdict, reason).
-    ended: dict[int, tuple[str, str]] = field(default_factory=dict)
+    #: Process id -> why it was ended from outside.
+    ended: dict[int, End] = field(default_factory=dict)
     pid: int = 0
 
 
@@ -93,8 +102,7 @@ class _Watch:
         self._journals = journals
         self._folder = folder
         self._news_at = time.monotonic()
-        self.ended: dict[int, tuple[str, str]] = {}
-        self._asked: set[tuple[int, str]] = set()
+        self.ended: dict[int, End] = {}
 
     def look(self) -> None:
         """One look at memory, output, and time."""
@@ -128,25 +136,20 @@ class _Watch:
                 os.truncate(process.stem.with_suffix(".output"), 16_000)
 
     def _check_time(self, process: Process) -> None:
-        """A case that is late is asked for its stacks, then its process is ended."""
+        """A late process is told to leave its stacks and end; one that does not is ended."""
         late_s = time.time() - process.since - process.timeout_s
-        if not process.open_case or late_s < 0:
-            return
-        asked = (process.pid, process.open_case)
-        if asked not in self._asked:
-            self._asked.add(asked)
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process.pid, signal.SIGUSR1)
-        elif late_s > _LAST_WORDS_S:
-            self._end(process.pid, "timeout", f"did not end within {process.timeout_s:g} s")
+        if process.open_case and late_s > 0:
+            number = signal.SIGUSR1 if late_s < _LAST_WORDS_S else signal.SIGKILL
+            self._end(process.pid, "timeout", f"did not end within {process.timeout_s:g} s", number)
 
-    def _end(self, pid: int, verdict: str, reason: str, *, group: bool = False) -> None:
-        self.ended.setdefault(pid, (verdict, reason))
+    def _end(self, pid: int, verdict: str, reason: str, number: signal.Signals = signal.SIGKILL, *, group: bool = False) -> None:
+        running = [process.open_case for process in self._journals.processes.values() if process.pid == pid]
+        self.ended.setdefault(pid, End(verdict, reason, running[0] if running else ""))
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if group:
-                os.killpg(self._pid, signal.SIGKILL)
+                os.killpg(self._pid, number)
             else:
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
 
 
 def _resident(root: int) -> list[tuple[int, float]]:
