@@ -105,13 +105,13 @@ def _report(config: Config, cells: set[str] | None) -> int:
     from conformance import results
     from conformance.gate import judge
     from conformance.report import build
-    from conformance.report.terminal import table
+    from conformance.report.terminal import show as show_table
 
     expectations = _expectations(config)
     result = results.read(config.reports, cells)
     judgement = judge(result, expectations, date.today())
     page = build(result, expectations, judgement, config.reports)
-    print(table(result, expectations))
+    show_table(result, expectations)
     print("\n".join(judgement.lines(limit=20)))
     print(f"report: {page}")
     return judgement.exit_code
@@ -120,10 +120,10 @@ def _report(config: Config, cells: set[str] | None) -> int:
 def show(arguments: argparse.Namespace) -> int:
     """Print what is known of a case or a cell."""
     from conformance import results
-    from conformance.report.terminal import details
+    from conformance.report.details import details
 
     config = _config(arguments)
-    print(details(results.read(config.reports), arguments.name))
+    print("\n".join(details(results.read(config.reports), _expectations(config), arguments.name)))
     return 0
 
 
@@ -135,7 +135,7 @@ def expect(arguments: argparse.Namespace) -> int:
     path: Path = arguments.file or _expectation_files(config)[-1]
     result = results.read(config.reports)
     if arguments.update:
-        records = [record for cell in result.judged() for record in cell.records if _wanted(record["case"], arguments.case)]
+        records = [record for cell in result.judged() for record in cell.outcomes().values() if _wanted(record["case"], arguments.case)]
         written = expectation_edits.update(path, records, arguments.reason, arguments.link, _date(arguments.review))
         print(f"{len(written)} entries written to {path}")
     elif arguments.prune:

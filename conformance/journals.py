@@ -41,6 +41,8 @@ class Journals:
     folder: Path
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     cases: list[dict[str, Any]] = field(default_factory=list)
+    #: Cases that exist and are not planned here: deep ones, those of the host on another device.
+    left_out: list[str] = field(default_factory=list)
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     exits: dict[int, int | None] = field(default_factory=dict)
     processes: dict[str, Process] = field(default_factory=dict)
@@ -90,6 +92,8 @@ class Journals:
             self.files[event["case"]] = event
         elif kind == "case":
             self.cases.append({key: value for key, value in event.items() if key != "event"})
+        elif kind == "left-out":
+            self.left_out = list(event["cases"])
         elif kind == "exit":
             self.exits[event["pid"]] = event["code"]
 

@@ -67,6 +67,7 @@ class CellRun:
         self.ledger = Ledger(name, config.reports / kind / name, work, self.harness.case_roots)
         self._facts_key = ""
         self._collect_key: str | None = None
+        self._left_out: list[str] = []
 
     def run(self) -> None:
         """Run the cell. A failed install or collection becomes records; an interrupt gets out once what is known is written."""
@@ -114,7 +115,8 @@ class CellRun:
                 for name, environment in sorted(used.items())
             }
         complete = not interrupted and not self.plan.selection.cases
-        self.ledger.write({"key": self._collect_key, "complete": complete, "attempts": self.options.repeat, "depth": self.plan.depth})
+        known = {"key": self._collect_key, "complete": complete, "attempts": self.options.repeat, "depth": self.plan.depth}
+        self.ledger.write({**known, "left_out": self._left_out})
 
     def _note(self) -> str:
         off = self.ledger.facts.get("controls", {}).get("off")
@@ -187,7 +189,9 @@ class CellRun:
         if before.get("key") == self._collect_key and before.get("complete"):
             self.ledger.entries = self.ledger.absolute(before["cases"])
             self.ledger.file_records = list(self.ledger.previous_file_records)
+            self._left_out = before.get("left_out", [])
         else:
+            self._left_out = []
             self.ledger.entries = self._collect_files(base, list(self.plan.files), self.ledger.file_records)
         patterns = self.plan.selection.cases
         if patterns:
@@ -204,6 +208,7 @@ class CellRun:
             file_records += [record for file in files if (record := self._file_outcome(file, journals, deaths)) is not None]
             if not deaths:
                 file_records += self._never_reached(files, journals, ending, folder)
+                self._left_out += journals.left_out
                 return _distinct(journals.cases)
             settled = {record["case"] for record in file_records}
             files = [file for file in files if file.case not in settled]

@@ -140,6 +140,7 @@ class Cell:
             config.hook.pytest_deselected(items=left)
             items[:] = kept
         if self.recorder is not None and config.option.collectonly:
+            self.recorder.journal.event("left-out", cases=[item.conformance_case for item in left])
             for item in kept:
                 self.recorder.journal.event("case", **collection.describe(item, self.settings))
 
