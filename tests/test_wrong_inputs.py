@@ -1,0 +1,116 @@
+"""Wrong inputs: each has a message that says what, where and what to do, and its exit code. No torch is needed to be wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from conftest import project_with, records_of, run_conformance
+
+from conformance.cells import this_platform
+
+CELL = f"torch2.8.0-py3.11-cpu-{this_platform()}"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("profil = 'quick'", "profil: unknown key; perhaps you meant 'profile'"),
+        ("devices = 'cpu'", "devices: must be a list, is a text 'cpu'"),
+        ("profile = 'nightly'", "profile: 'nightly' is not known"),
+        ("cases = ['nowhere']", "nowhere does not exist"),
+        ("seed = [", "not valid TOML"),
+    ],
+)
+def test_wrong_configuration(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"[tool.conformance]\n{text}\n", encoding="utf-8")
+    done = run_conformance(tmp_path, "plan")
+    assert done.returncode == 2
+    assert "pyproject.toml" in done.stderr
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["plan", "--torch", "2.1*"], 2, "globs are for ids"),
+        (["plan", "--torch", "2.8.1"], 2, "no release of the configuration; close: 2.9.1, 2.8.0"),
+        (["plan", "--device", "gpu"], 2, "--device 'gpu' is not known"),
+        (["plan", "--family", "rop"], 2, "close: rope"),
+        (["plan", "--only", "torch2.8.0-py3.12-*"], 2, "no cell matches"),
+        (["plan", "--case", "init.no_such_case"], 2, "no case matches"),
+        (["plan", "--profile", "quik"], 2, "close: quick"),
+        (["plan", "--torch", "1.13.1", "--device", "meta"], 3, "nothing is selected"),
+        (["--project", "nowhere", "plan"], 2, "there is no such folder"),
+        (["gate"], 2, "there is no folder of results"),
+        (["report"], 2, "there is no folder of results"),
+        (["collect", "nowhere"], 2, "there is no folder nowhere"),
+        (["run", "--repeat", "0"], 2, "must be 1 or more"),
+        (["run", "-n", "-1"], 2, "must be 0 or more"),
+        (["expect"], 2, "required"),
+        (["frobnicate"], 2, "invalid choice"),
+    ],
+)
+def test_wrong_arguments(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
+    done = run_conformance(tmp_path, *arguments)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_disk_makes_error_records_and_exit_4(tmp_path: Path) -> None:
+    lines = ["[tool.conformance]", "families = ['init', 'trace']", "index = 'pypi'", "limits.free-disk-gb = 1e9"]
+    (tmp_path / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")
+    done = run_conformance(tmp_path, "run", "--only", CELL)
+    assert done.returncode == 4
+    assert "GB are free, this install needs about" in done.stderr
+    assert "nox -s clean" in done.stderr
+    records = records_of(tmp_path, CELL)
+    assert {record["verdict"] for record in records} == {"error"}
+    assert {record["stage"] for record in records} == {"install"}
+    assert {record["family"] for record in records} == {"init", "trace"}
+    assert all("[" not in record["case"] and "disk: " in record["reason"] for record in records)
+
+
+def test_a_missing_interpreter_is_an_error_of_its_cell(tmp_path: Path) -> None:
+    extra = "python-downloads = false\n[tool.conformance.releases]\n'2.8.0' = { python = '3.99' }"
+    project = project_with(tmp_path, families=["init"], extra=extra)
+    cell = CELL.replace("py3.11", "py3.99")
+    done = run_conformance(project, "run", "--only", cell)
+    assert done.returncode == 4
+    assert "no Python 3.99 here: looked on PATH" in done.stderr
+    assert {(record["verdict"], record["stage"]) for record in records_of(project, cell)} == {("error", "install")}
+
+
+def test_matrix_reports_cells_that_could_not_be_made_and_keeps_exit_4(tmp_path: Path) -> None:
+    extra = "python-downloads = false\n[tool.conformance.releases]\n'2.8.0' = { python = '3.99' }"
+    project = project_with(tmp_path, families=["init"], extra=extra)
+    done = run_conformance(project, "matrix", "--only", CELL.replace("py3.11", "py3.99"))
+    assert done.returncode == 4
+    assert (project / "reports" / "site" / "index.html").is_file()
+    assert "no Python 3.99 here" in (project / "reports" / "summary.md").read_text(encoding="utf-8")
+
+
+def test_damaged_results_are_told_and_exit_5(tmp_path: Path) -> None:
+    project = project_with(tmp_path)
+    folder = project / "reports" / "results" / CELL
+    folder.mkdir(parents=True)
+    (folder / "records.jsonl").write_text('{"schema": 1, "cell": "tor', encoding="utf-8")
+    (folder / "environment.json").write_text("{", encoding="utf-8")
+    (folder / "collected.json").write_text(json.dumps({"schema": 1, "cases": [{"case": "init.a", "family": "init"}], "files": []}))
+    done = run_conformance(project, "gate")
+    assert done.returncode == 5
+    assert "records.jsonl:1" in done.stdout
+    assert "init.a" in done.stdout
+    assert run_conformance(project, "report").returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    project = project_with(tmp_path)
+    (project / "reports").mkdir(mode=0o500)
+    done = run_conformance(project, "run", "--only", CELL)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
