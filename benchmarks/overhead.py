@@ -7,6 +7,7 @@ apart. Then a run with nothing to do, and start-up times. `python benchmarks/ove
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import resource
 import statistics
@@ -64,7 +65,7 @@ class Bench:
     def harness(self, workers: int) -> dict[str, float]:
         """CPU-seconds of the same cases in a cell: the cases, their collection, and the supervisor itself."""
         options = Options(workers=workers, fresh=True)
-        run = CellRun(self.config, self.plan, self.plan.cells[0], options, self.environments, Progress(1, Path(os.devnull).open("w")))
+        run = CellRun(self.config, self.plan, self.plan.cells[0], options, self.environments, Progress(1, io.StringIO()))
         spent: dict[str, float] = {}
         for name in ("_collect", "_run_sets"):
             self._meter(run, name, spent)
@@ -86,9 +87,12 @@ class Bench:
         """CPU-seconds of a second run without a change."""
         command = [sys.executable, "-m", "conformance", "run", "--only", str(self.plan.cells[0].cell)]
         variables = {**os.environ, "PYTHONPATH": str(ROOT)}
-        action: Callable[[], object] = lambda: subprocess.run(command, check=True, cwd=self.config.project, env=variables, capture_output=True)  # noqa: E731
-        children_cpu_s(action)
-        return children_cpu_s(action)
+
+        def rerun() -> None:
+            subprocess.run(command, check=True, cwd=self.config.project, env=variables, capture_output=True)
+
+        children_cpu_s(rerun)
+        return children_cpu_s(rerun)
 
 
 def start_up() -> dict[str, float]:
@@ -116,7 +120,8 @@ def report(bench: Bench, workers: int, rounds: int) -> None:
     base = statistics.median(bare)
     parts = {name: statistics.median(each[name] for each in ours) for name in ours[0]}
     more_ms = (parts["cases"] - base) / bench.cases * 1000
-    print(f"-n {workers}: bare pytest {base:.2f} CPU-s, in the cell {parts['cases']:.2f}: ratio {parts['cases'] / base:.2f}, {more_ms:+.3f} ms a case")
+    ratio = parts["cases"] / base
+    print(f"-n {workers}: bare pytest {base:.2f} CPU-s, in the cell {parts['cases']:.2f}: ratio {ratio:.2f}, {more_ms:+.3f} ms a case")
     print(f"      apart: collection {parts['collection']:.2f}, supervisor {parts['supervisor']:.2f} CPU-s")
 
 

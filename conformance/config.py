@@ -120,11 +120,12 @@ def _own_table(project: Path) -> tuple[dict[str, Any], str]:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    return table
 
 
 def _merged(defaults: dict[str, Any], own: dict[str, Any], reader: _Reader) -> dict[str, Any]:

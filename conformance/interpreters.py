@@ -47,8 +47,8 @@ def find(version: str, *, download: bool) -> str:
 def _candidates(version: str) -> Iterator[str]:
     if f"{sys.version_info.major}.{sys.version_info.minor}" == version and sys.prefix == sys.base_prefix:
         yield sys.executable
-    for folder in os.environ.get("PATH", "").split(os.pathsep):
-        path = Path(folder) / f"python{version}"
+    for entry in os.environ.get("PATH", "").split(os.pathsep):
+        path = Path(entry) / f"python{version}"
         if path.is_file() and "shims" not in path.parts:
             yield str(path)
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"

@@ -244,14 +244,13 @@ def _case_names(file: CaseFile) -> list[str]:
     except (SyntaxError, ValueError):
         return [file.case]
     prefix = f"{file.family}."
-    names = [prefix + node.name.removeprefix("test_") for node in tree.body if _is_test(node)]
+    names = [prefix + name.removeprefix("test_") for name in _tests(tree.body)]
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
-            names += [
-                f"{prefix}{node.name.removeprefix('Test')}.{inner.name.removeprefix('test_')}" for inner in node.body if _is_test(inner)
-            ]
+            names += [f"{prefix}{node.name.removeprefix('Test')}.{name.removeprefix('test_')}" for name in _tests(node.body)]
     return names
 
 
-def _is_test(node: ast.stmt) -> Any:
-    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test")
+def _tests(body: list[ast.stmt]) -> list[str]:
+    functions = [node for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return [node.name for node in functions if node.name.startswith("test")]

@@ -78,7 +78,7 @@ mine = ["2.4.2"]
 
 @pytest.mark.parametrize("text", ["[tool.conformance", "tool = 3\n[tool.conformance]", "[tool]\nconformance = 3"])
 def test_broken_files_are_told_by_name(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError, match="pyproject.toml"):
+    with pytest.raises(ConfigError, match=r"pyproject\.toml"):
         _load(tmp_path, text)
 
 

@@ -36,7 +36,7 @@ def test_releases_by_specifier_or_exact_list(text: str, expected: list[str]) -> 
     ],
 )
 def test_wrong_releases_are_told(text: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=".*") as caught:
+    with pytest.raises(ConfigError) as caught:
         selectors.select_releases(text, RELEASES)
     assert words in str(caught.value)
 

@@ -205,7 +205,8 @@ class Cell:
         skipped = outcome is not None and outcome.verdict is Verdict.UNSUPPORTED
         longrepr: Any = None if passed else (str(item.path), 0, outcome.reason) if skipped and outcome else outcome and outcome.reason
         state: Any = "passed" if passed else "skipped" if skipped else "failed"
-        return pytest.TestReport(item.nodeid, item.location, {}, state, longrepr, call.when, duration=call.duration)
+        when: Any = call.when
+        return pytest.TestReport(item.nodeid, item.location, {}, state, longrepr, when, duration=call.duration)
 
     def pytest_warning_recorded(self, warning_message: Any) -> None:
         """A warning may say that an op fell back to the CPU."""

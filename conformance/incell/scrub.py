@@ -19,8 +19,10 @@ _COMMON = frozenset(
     {"root", "user", "runner", "admin", "ubuntu", "build", "localhost", "home", "python", "torch", "test", "tests", "debian"}
 )
 _URL = re.compile(r"\b(?:https?|ftp|file)://[^\s`'\"<>)\]}]+")
-_INDEX_VARIABLES = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "PIP_INDEX_URL")
-_INDEX_VARIABLES += ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
+_INDEX_VARIABLES = (
+    *("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"),
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"),
+)
 
 
 def process_roots() -> dict[str, str]:
