@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from conformance import config, plan
+from conformance import configfile, plan
 from conformance.environments import Environments
 from conformance.progress import Progress
 from conformance.supervisor import CellRun, Options
@@ -50,7 +50,7 @@ class Bench:
         environments = ROOT / ".conformance" / "environments"
         lines = ["[tool.conformance]", "cases = ['mine']", "families = []", f"environments = '{environments}'"]
         (folder / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")
-        self.config = config.load(folder)
+        self.config = configfile.load(folder)
         self.plan = plan.make(self.config, plan.Selection(torch=torch, devices=("cpu",)))
         self.environments = Environments(self.config, print)
         self.python = str(self.environments.provide(self.environments.request(self.plan.cells[0])).python)

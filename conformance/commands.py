@@ -10,10 +10,9 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conformance import config as configuration
+from conformance import configfile, selectors
 from conformance import matrix as matrices
 from conformance import plan as plans
-from conformance import selectors
 from conformance.config import Config, builtin_cases
 from conformance.errors import ConfigError, ConformanceError, first_exit_code
 from conformance.supervisor import Options
@@ -169,7 +168,7 @@ def _config(arguments: argparse.Namespace) -> Config:
     overrides = {"index": arguments.index} if getattr(arguments, "index", None) else {}
     if not arguments.project.is_dir():
         raise ConfigError(f"--project {arguments.project}: there is no such folder")
-    config = configuration.load(arguments.project, overrides)
+    config = configfile.load(arguments.project, overrides)
     if getattr(arguments, "timeout", None):
         config = replace(config, limits=replace(config.limits, timeout_s=arguments.timeout))
     reports = getattr(arguments, "directory", None) or arguments.reports

@@ -43,6 +43,8 @@ class Journals:
     cases: list[dict[str, Any]] = field(default_factory=list)
     #: Cases that exist and are not planned here: deep ones, those of the host on another device.
     left_out: list[str] = field(default_factory=list)
+    #: Whether a collecting process has told all that it found.
+    complete: bool = False
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     exits: dict[int, int | None] = field(default_factory=dict)
     processes: dict[str, Process] = field(default_factory=dict)
@@ -94,6 +96,8 @@ class Journals:
             self.cases.append({key: value for key, value in event.items() if key != "event"})
         elif kind == "left-out":
             self.left_out = list(event["cases"])
+        elif kind == "collected":
+            self.complete = True
         elif kind == "exit":
             self.exits[event["pid"]] = event["code"]
 

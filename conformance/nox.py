@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from conformance import config, plan
+from conformance import configfile, plan
 from conformance.errors import ConformanceError
 
 
 def cell_ids(project: Path) -> list[str]:
     """The ids of all cells that this machine could run, whatever the profile: what `nox -l` lists."""
     try:
-        configured = config.load(project)
+        configured = configfile.load(project)
         made = plan.make(configured, plan.Selection(torch=">=0"))
     except ConformanceError as error:
         print(f"conformance: {error}", file=sys.stderr)

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from conformance import __version__, keys, selectors
-from conformance.artifacts import Record, read_table, write_json
+from conformance.artifacts import read_table, write_json
+from conformance.collector import Collector
 from conformance.config import Config
 from conformance.environments import Environment, Environments
 from conformance.errors import InstallError
 from conformance.harness import Harness
-from conformance.incell import records as schema
 from conformance.incell.requirementsets import BASE
 from conformance.incell.verdicts import Stage, Verdict
 from conformance.journals import Journals
 from conformance.launch import Ending
 from conformance.ledger import Entry, Ledger
-from conformance.plan import CaseFile, Plan, PlannedCell, control_files
+from conformance.plan import Plan, PlannedCell, control_files
 from conformance.progress import Progress
 
 #: What each control must come to. A control that is off says that the harness, not torch, is what the cell measured.
@@ -67,7 +67,7 @@ class CellRun:
         self.ledger = Ledger(name, config.reports / kind / name, work, self.harness.case_roots)
         self._facts_key = ""
         self._collect_key: str | None = None
-        self._left_out: list[str] = []
+        self._collector = Collector(self.harness)
 
     def run(self) -> None:
         """Run the cell. A failed install or collection becomes records; an interrupt gets out once what is known is written."""
@@ -116,7 +116,7 @@ class CellRun:
             }
         complete = not interrupted and not self.plan.selection.cases
         known = {"key": self._collect_key, "complete": complete, "attempts": self.options.repeat, "depth": self.plan.depth}
-        self.ledger.write({**known, "left_out": self._left_out})
+        self.ledger.write({**known, "left_out": self._collector.left_out})
 
     def _note(self) -> str:
         off = self.ledger.facts.get("controls", {}).get("off")
@@ -176,7 +176,7 @@ class CellRun:
     def _not_installed(self, reason: str) -> None:
         """No environment: one record per case file says so."""
         self.ledger.facts = self._facts("install-failed", reason, {})
-        self.ledger.file_records = [self._file_record(file, Verdict.ERROR, Stage.INSTALL, reason) for file in self.plan.files]
+        self.ledger.file_records = [self._collector.file_record(file, Verdict.ERROR, Stage.INSTALL, reason) for file in self.plan.files]
         self.progress.say(f"{self.planned.cell}: {reason}")
 
     # -- collection
@@ -189,49 +189,12 @@ class CellRun:
         if before.get("key") == self._collect_key and before.get("complete"):
             self.ledger.entries = self.ledger.absolute(before["cases"])
             self.ledger.file_records = list(self.ledger.previous_file_records)
-            self._left_out = before.get("left_out", [])
+            self._collector.left_out = list(before.get("left_out", []))
         else:
-            self._left_out = []
-            self.ledger.entries = self._collect_files(base, list(self.plan.files), self.ledger.file_records)
+            self.ledger.entries = self._collector.collect(base, self.plan.files, self.ledger.file_records)
         patterns = self.plan.selection.cases
         if patterns:
             self.ledger.entries = [entry for entry in self.ledger.entries if _selected(entry["case"], patterns)]
-
-    def _collect_files(self, base: Environment, files: list[CaseFile], file_records: list[Record]) -> list[Entry]:
-        """The cases of those files. A file that kills the process gets a record, and the others are collected without it."""
-        while files:
-            folder = self.harness.new_folder("collect")
-            journals = Journals(folder)
-            command = [*self.harness.pytest(base), "-p", "no:xdist", "--collect-only", *(str(file.path) for file in files)]
-            ending = self.harness.launch(command, folder, journals)
-            deaths = self.harness.deaths(journals, ending)
-            file_records += [record for file in files if (record := self._file_outcome(file, journals, deaths)) is not None]
-            if not deaths:
-                file_records += self._never_reached(files, journals, ending, folder)
-                self._left_out += journals.left_out
-                return _distinct(journals.cases)
-            settled = {record["case"] for record in file_records}
-            files = [file for file in files if file.case not in settled]
-        return []
-
-    def _file_outcome(self, file: CaseFile, journals: Journals, deaths: dict[str, dict[str, Any]]) -> Record | None:
-        """The record of a file that could not be collected; None for one that was, or that the process did not come to."""
-        if file.case in deaths:
-            return schema.blank(str(self.planned.cell), file.case, **deaths[file.case])
-        event = journals.files.get(file.case)
-        if event is None or event["outcome"] == "passed":
-            return None
-        verdict = Verdict.UNSUPPORTED if event["outcome"] == "skipped" else Verdict.ERROR
-        return {**self._file_record(file, verdict, Stage.COLLECT, event["reason"]), "output_tail": event["output_tail"]}
-
-    def _never_reached(self, files: list[CaseFile], journals: Journals, ending: Ending, folder: Path) -> list[Record]:
-        """Files of which a process that died between files said nothing."""
-        reason = f"collection ended with exit code {ending.code} before it came to this file: {self.harness.console(folder)[-500:]}"
-        return [self._file_record(file, Verdict.ERROR, Stage.COLLECT, reason) for file in files if file.case not in journals.files]
-
-    def _file_record(self, file: CaseFile, verdict: Verdict, stage: Stage, reason: str) -> Record:
-        scrubbed = self.harness.scrub().text(reason)
-        return schema.blank(str(self.planned.cell), file.case, verdict=verdict.value, stage=stage.value, reason=scrubbed)
 
     # -- cases
 
@@ -328,23 +291,12 @@ class CellRun:
         if self.options.twins or self.ledger.facts["status"] != "ok" or (known.get("ok") and self.ledger.controls):
             return
         own = Ledger(str(self.planned.cell), self.ledger.folder, self.ledger.work, self.harness.case_roots)
-        own.entries = self._collect_files(base, control_files(), own.file_records)
+        own.entries = self._collector.collect(base, control_files(), own.file_records)
         self._run_entries(base, own.entries, 1, own)
         self.ledger.controls = [record for _, record in sorted(own.records.items())]
         verdicts = {record["case"]: record["verdict"] for record in self.ledger.controls}
         off = sorted(case for case, verdict in CONTROLS.items() if verdicts.get(case) != verdict.value)
         self.ledger.facts["controls"] = {"ok": not off, "off": off}
-
-
-def _distinct(entries: list[Entry]) -> list[Entry]:
-    """One entry per id: where two cases share one, it is refused, since nobody could tell which of them a record is about."""
-    found: dict[str, Entry] = {}
-    for entry in entries:
-        first = found.setdefault(entry["case"], entry)
-        if first is not entry:
-            places = " and ".join(f"{Path(each['file']).name}:{each['line'] + 1}" for each in (first, entry))
-            found[entry["case"]] = {**first, "refused": f"two cases have this id: {places}"}
-    return list(found.values())
 
 
 def _settle_all(ledger: Ledger, entries: list[Entry], attempt: int, found: dict[str, dict[str, Any]]) -> None:

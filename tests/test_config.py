@@ -4,17 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from conformance import config
+from conformance import configfile
+from conformance.config import Config
 from conformance.errors import ConfigError
 
 
-def _load(folder: Path, text: str) -> config.Config:
+def _load(folder: Path, text: str) -> Config:
     (folder / "pyproject.toml").write_text(text, encoding="utf-8")
-    return config.load(folder)
+    return configfile.load(folder)
 
 
 def test_defaults_hold_without_a_pyproject(tmp_path: Path) -> None:
-    loaded = config.load(tmp_path)
+    loaded = configfile.load(tmp_path)
     assert loaded.reports == tmp_path / "reports"
     assert loaded.profiles["quick"] == ("2.0.1", "2.8.0", "2.15.0")
     assert loaded.releases["2.2.2"].pins[0] == "numpy<2"
@@ -22,7 +23,7 @@ def test_defaults_hold_without_a_pyproject(tmp_path: Path) -> None:
 
 
 def test_every_release_of_a_profile_is_known_and_full_has_every_minor() -> None:
-    loaded = config.load(Path(__file__).parent)
+    loaded = configfile.load(Path(__file__).parent)
     minors = {tuple(version.split(".")[:2]) for version in loaded.profiles["full"]}
     assert minors == {("1", "13"), *(("2", str(minor)) for minor in range(16))}
 

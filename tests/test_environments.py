@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance import config, plan
+from conformance import configfile, plan
 from conformance.config import Config
 from conformance.environments import Environments, Request
 from conformance.errors import InstallError
@@ -60,7 +60,7 @@ python-downloads = false
 free-disk-gb = 0.01
 """
     (folder / "pyproject.toml").write_text(text, encoding="utf-8")
-    return config.load(folder)
+    return configfile.load(folder)
 
 
 def _request(environments: Environments, configured: Config) -> Request:
@@ -121,7 +121,7 @@ def test_a_release_that_the_index_has_not_is_told_in_its_own_words(tmp_path: Pat
 
 def test_no_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
     configured = _configured(tmp_path)
-    short = Environments(config.load(tmp_path, {"limits": {**_limits(), "free-disk-gb": 1e9}}), lambda line: None)
+    short = Environments(configfile.load(tmp_path, {"limits": {**_limits(), "free-disk-gb": 1e9}}), lambda line: None)
     with pytest.raises(InstallError, match=r"GB are free, this install needs about 1000000000.0 GB.*--drop-environments"):
         short.provide(_request(Environments(configured, lambda line: None), configured))
 

@@ -5,22 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from conformance import config, plan
+from conformance import configfile, plan
+from conformance.config import Config
 from conformance.errors import ConfigError, NothingSelectedError
 from conformance.plan import Selection
 
 
 @pytest.fixture
-def configured(tmp_path: Path) -> config.Config:
-    return config.load(tmp_path)
+def configured(tmp_path: Path) -> Config:
+    return configfile.load(tmp_path)
 
 
-def _ids(configured: config.Config, **asked: object) -> list[str]:
+def _ids(configured: Config, **asked: object) -> list[str]:
     asked.setdefault("platform", "linux_x86_64")
     return [str(cell.cell) for cell in plan.make(configured, Selection(**asked)).cells]  # type: ignore[arg-type]
 
 
-def test_quick_profile_on_named_devices(configured: config.Config) -> None:
+def test_quick_profile_on_named_devices(configured: Config) -> None:
     assert _ids(configured, devices=("cpu",)) == [
         "torch2.0.1-py3.10-cpu-linux_x86_64",
         "torch2.8.0-py3.11-cpu-linux_x86_64",
@@ -28,23 +29,23 @@ def test_quick_profile_on_named_devices(configured: config.Config) -> None:
     ]
 
 
-def test_specifier_selects_by_version_not_by_text(configured: config.Config) -> None:
+def test_specifier_selects_by_version_not_by_text(configured: Config) -> None:
     assert _ids(configured, torch="==2.1.*", devices=("cpu",)) == ["torch2.1.2-py3.11-cpu-linux_x86_64"]
 
 
-def test_xla_is_planned_with_its_one_release(configured: config.Config) -> None:
+def test_xla_is_planned_with_its_one_release(configured: Config) -> None:
     assert [one for one in _ids(configured, profile="full") if "-xla-" in one] == ["torch2.9.0-py3.11-xla-linux_x86_64"]
     assert "torch2.9.0-py3.11-cpu-linux_x86_64" not in _ids(configured, profile="full")
 
 
-def test_other_platforms_are_planned_with_their_labels(configured: config.Config) -> None:
+def test_other_platforms_are_planned_with_their_labels(configured: Config) -> None:
     made = plan.make(configured, Selection(platform="all", torch="2.8.0"))
     rows = json.loads(json.dumps([cell.as_json() for cell in made.cells]))
     assert {row["runs_on"] for row in rows} == {"ubuntu-24.04", "macos-15"}
     assert {"cell", "torch", "python", "device", "platform", "runs_on"} == set(rows[0])
 
 
-def test_every_cell_that_is_out_has_a_reason(configured: config.Config) -> None:
+def test_every_cell_that_is_out_has_a_reason(configured: Config) -> None:
     made = plan.make(configured, Selection(platform="linux_x86_64", devices=("cpu",), skip=("torch2.8*",)))
     reasons = dict(made.excluded)
     assert reasons["torch2.8.0-py3.11-cpu-linux_x86_64"] == "not selected by --only or --skip"
@@ -54,7 +55,7 @@ def test_every_cell_that_is_out_has_a_reason(configured: config.Config) -> None:
     assert len(made.cells) + len(made.excluded) == len(configured.targets) * len(configured.releases)
 
 
-def test_named_devices_are_remembered(configured: config.Config) -> None:
+def test_named_devices_are_remembered(configured: Config) -> None:
     named = plan.make(configured, Selection(platform="linux_x86_64", devices=("cuda",), torch="2.8.0")).cells[0]
     assert named.named
     assert not plan.make(configured, Selection(platform="linux_x86_64", torch="2.8.0")).cells[0].named
@@ -72,13 +73,13 @@ def test_named_devices_are_remembered(configured: config.Config) -> None:
         ({"cases": ("init.absent_case",)}, "no case matches 'init.absent_case'"),
     ],
 )
-def test_selectors_without_a_match_are_errors(configured: config.Config, asked: dict[str, object], words: str) -> None:
+def test_selectors_without_a_match_are_errors(configured: Config, asked: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         _ids(configured, **asked)
     assert words in str(caught.value)
 
 
-def test_an_empty_plan_says_why(configured: config.Config) -> None:
+def test_an_empty_plan_says_why(configured: Config) -> None:
     with pytest.raises(NothingSelectedError) as caught:
         _ids(configured, torch="1.13.1", devices=("meta",))
     assert "the target takes releases >=2.0,!=2.9.0" in str(caught.value)
@@ -91,12 +92,12 @@ def test_case_selects_the_files_that_can_hold_it(tmp_path: Path) -> None:
     (cases / "test_a.py").write_text("def test_one(): ...\nclass TestGroup:\n    def test_two(self): ...\n", encoding="utf-8")
     (cases / "test_b.py").write_text("def test_three(): ...\n", encoding="utf-8")
     (tmp_path / "pyproject.toml").write_text("[tool.conformance]\ncases = ['mine']\n", encoding="utf-8")
-    configured = config.load(tmp_path)
+    configured = configfile.load(tmp_path)
     for pattern in ("user.one", "user.one[x-1]", "user.one*", "user.Group.two"):
         made = plan.make(configured, Selection(platform="linux_x86_64", families=("user",), cases=(pattern,)))
         assert [file.path.name for file in made.files] == ["test_a.py"]
 
 
-def test_equal_plans_are_equal_bytes(configured: config.Config) -> None:
+def test_equal_plans_are_equal_bytes(configured: Config) -> None:
     first, second = (json.dumps(plan.make(configured, Selection(platform="linux_x86_64")).as_json()) for _ in range(2))
     assert first == second

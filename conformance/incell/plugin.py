@@ -143,6 +143,7 @@ class Cell:
             self.recorder.journal.event("left-out", cases=[item.conformance_case for item in left])
             for item in kept:
                 self.recorder.journal.event("case", **collection.describe(item, self.settings))
+            self.recorder.journal.event("collected", cases=len(kept))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any) -> Generator[None, Any, Any]:
