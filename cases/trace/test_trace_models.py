@@ -55,7 +55,8 @@ def test_subject_trace_generalizes(wrap: Code, subject: Any, device: torch.devic
     """
     with stage("build"):
         model = wrap(subject.build()).to(device).eval()
-    with torch.no_grad():
+    # torch 2.0 would fuse kernels for each shape, for half a minute; what is asked is whether the graph is right.
+    with torch.no_grad(), torch.jit.optimized_execution(False):
         check_trace(model, subject.all_inputs(device), observe, stage)
 
 
@@ -72,7 +73,7 @@ def casts_the_program(model: nn.Module, dtype: torch.dtype, inputs: tuple[Tensor
 
 
 @subjects("opt")
-@dtypes("bfloat16", "float64")
+@dtypes("bfloat16")
 @catches(Twin(casts_the_program, "raises"), capture=cast_then_trace)
 def test_cast_before_trace(capture: Code, subject: Any, dtype: torch.dtype, device: torch.device, observe: Observe) -> None:
     """OPT cast before the trace answers like eager code in that dtype; a program cast after it refuses.

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from conformance.guards.masks import positions_like
+from conformance.guards.masks import causal_mask, padding_mask, positions_like
 from conformance.incell import catches, uncounted, values
 from conformance.incell.marks import Twin
 from conformance.instruments.capture import device_constants, trace
@@ -24,30 +24,34 @@ Code = Callable[..., Any]
 Observe = Callable[..., None]
 
 
-def positions_beside_input(x: Tensor) -> Tensor:
-    """Positions made like the input."""
-    return x + positions_like(x)
+#: Ways to make something beside the input: each is written without a word about a device.
+FORMS: dict[str, Code] = {
+    "positions": lambda x: x + positions_like(x),
+    "type_as": lambda x: x + torch.arange(x.size(1)).type_as(x),
+    "causal_mask": lambda x: causal_mask(x, 2),
+    "padding_mask": lambda x: padding_mask(x[:, 0].abs().long() + 1, 3),
+}
 
 
-def converts_positions(x: Tensor) -> Tensor:
-    """Positions made anywhere, then converted to the input's type and place."""
-    return x + torch.arange(x.size(1)).type_as(x)
+def use_as_it_is(made: Tensor, x: Tensor) -> Tensor:
+    """Nothing else is made."""
+    return made
 
 
-def keeps_device_of_example(x: Tensor) -> Tensor:
-    """The device is read in Python."""
-    return x + torch.arange(x.size(1), device=x.device)
+def adds_zeros_on_device_of_example(made: Tensor, x: Tensor) -> Tensor:
+    """Zeros on a device that is read in Python."""
+    return made + torch.zeros(1, device=x.device)
 
 
-@pytest.mark.parametrize("form", ["made_like", "type_as"])
-@catches(Twin(keeps_device_of_example, "raises"), add=positions_beside_input)
-def test_device_follows_input(add: Code, form: str, device: torch.device, observe: Observe, stage: Any) -> None:
-    """A trace made on one device runs on another when its constants are made beside the input.
+@pytest.mark.parametrize("form", FORMS)
+@catches(Twin(adds_zeros_on_device_of_example, "raises"), finish=use_as_it_is)
+def test_device_follows_input(finish: Code, form: str, device: torch.device, observe: Observe, stage: Any) -> None:
+    """A trace made on one device runs on another when positions and masks are made beside the input.
 
     pytorch/pytorch#31141, pytorch/pytorch#62961, pytorch/pytorch#145995: `device=x.device` is a constant. Loud, 1.13 to 2.15.
     """
-    code = converts_positions if form == "type_as" and add is positions_beside_input else add
-    traced = check_trace(code, {"length3": (uniform((2, 3)).to(device),), "length6": (uniform((1, 6)).to(device),)}, observe, stage)
+    inputs = {"length3": (uniform((2, 3)).to(device),), "length6": (uniform((1, 6)).to(device),)}
+    traced = check_trace(lambda x: finish(FORMS[form](x), x), inputs, observe, stage)
     observe("device_constants", ", ".join(device_constants(traced)) or "none")
     assert traced(torch.ones(2, 3, device="meta")).device.type == "meta"
 

@@ -20,23 +20,24 @@ def visible(queries: Tensor, keys: Tensor, window: int | None = None) -> Tensor:
 def positions_like(x: Tensor, dim: int = 1) -> Tensor:
     """int64 `(T,)` 0 .. T-1 for the size of `x` along `dim`, on x's device in eager code and in a trace.
 
-    A cumulated sum of ones made like `x`: `arange(device=x.device)` would freeze the device of the example.
+    A cumulated sum of ones that arithmetic makes of `x`: `arange(device=x.device)` would freeze the device of the example, on
+    torch 2.0 `ones_like(x, dtype=...)` would too, and `x.to(...)` makes torch.export assert that device.
     """
     line = x
     for axis in range(x.dim() - 1, -1, -1):
         if axis != dim % x.dim():
             line = line.select(axis, 0)
-    return torch.ones_like(line, dtype=torch.int64).cumsum(0) - 1
+    return ((line != line) * 0 + 1).cumsum(0) - 1  # NaN or not, bool times int is int64
 
 
 def causal_mask(x: Tensor, past: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
     """Additive mask `(1, 1, T, past + T)` for `x` `(B, T, ...)` after `past` keys: 0 where visible, dtype's lowest elsewhere."""
     own = positions_like(x)
-    before = torch.arange(past).to(own)
-    seen = visible(own + past, torch.cat([before, own + past]))
-    return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)[None, None]
+    before = torch.arange(past).type_as(own)
+    hidden = ~visible(own + past, torch.cat([before, own + past]))
+    return hidden.to(dtype).masked_fill(hidden, torch.finfo(dtype).min)[None, None]
 
 
 def padding_mask(lengths: Tensor, longest: Tensor | int) -> Tensor:
     """Bool `(B, longest)`: position is inside the sequence of `lengths` `(B,)`. Pass `lengths.max()` itself, not its int()."""
-    return torch.arange(longest).to(lengths)[None, :] < lengths[:, None]
+    return torch.arange(longest).type_as(lengths)[None, :] < lengths[:, None]

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-_NATIVE = getattr(functional, "rms_norm", None)
+
+def _right_native() -> Callable[..., Tensor] | None:
+    """torch's own rms_norm where it is right, found by its numbers: the releases that get its default eps wrong (2.4 to 2.6)
+    also promote a bfloat16 result to float32 beside a float32 gain, and 2.4 freezes sizes under torch.export."""
+    native: Callable[..., Tensor] | None = getattr(functional, "rms_norm", None)
+    if native is None:
+        return None
+    small = torch.full((1, 4), 1e-3, dtype=torch.bfloat16, device="cpu")
+    return native if float(native(small, (4,))[0, 0]) > 0.5 else None
+
+
+_NATIVE = _right_native()
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """`x` `(..., C)` over its root mean square along C, times `weight` `(C,)`; result in x's dtype.
 
-    Native from 2.4. Always gives it an eps: its own default for bfloat16 and float16 was finfo(x.dtype).eps in 2.4 to 2.6
-    and is finfo(float32).eps since (pytorch/pytorch#142848), which is the default here on every release. The gain is cast
-    to x's dtype: 2.4 to 2.6 promote the result to float32 otherwise.
+    Without `eps`: that of float64 for float64, else of float32, as torch has it since 2.7 (pytorch/pytorch#142848,
+    pytorch/pytorch#189581). Native from 2.7; before, computed in float32 and rounded once.
     """
     if eps is None:
         eps = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps

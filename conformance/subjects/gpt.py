@@ -88,11 +88,15 @@ def attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, group: int) -> Tensor:
     `group` is the caller's integer: got from sizes it would be a tensor while tracing (the fate of `enable_gqa=q.size(1) != k.size(1)`).
     """
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    if group > 1:
-        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    k, v = repeat_heads(k, group), repeat_heads(v, group)
     scores = q @ k.transpose(-2, -1) * q.size(-1) ** -0.5
     scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
     return (scores.softmax(-1) @ v).transpose(1, 2)
+
+
+def repeat_heads(x: Tensor, group: int) -> Tensor:
+    """`x` `(B, G, S, D)` to `(B, group * G, S, D)`; `repeat_interleave` would freeze sizes under torch.export until 2.4."""
+    return x if group == 1 else x.unsqueeze(2).expand(-1, -1, group, -1, -1).flatten(1, 2)
 
 
 class Block(nn.Module):

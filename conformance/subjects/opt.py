@@ -19,7 +19,7 @@ from conformance.subjects.subject import Inputs, Subject, on_meta
 #: `transformers[torch]` lets the resolver take the newest version whose torch bound the release meets: seen to resolve to
 #: and run with 4.55.4 (torch 2.1.2), 5.14.1 (2.4.1), 5.24.0 (2.6 and later). 4.50 and 4.51 claim torch 2.0 but read
 #: torch.compiler at import, which 2.0 has not: without them torch 2.0.1 gets 4.49.0, which works.
-REQUIREMENT = "transformers[torch]!=4.50.*,!=4.51.*"
+REQUIREMENT = "transformers[torch]!=4.50.*,!=4.51.*,!=5.14.*"
 
 VOCABULARY, PAD, LENGTH_LIMIT = 48, 1, 64
 
