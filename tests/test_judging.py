@@ -32,6 +32,8 @@ def raises_another():
 def wrong_message():
     with pytest.raises(ValueError, match="apples"): raise ValueError("pears")
 def fails(): pytest.fail("no good")
+def says_false():
+    assert all(number > 1 for number in (1, 2))
 def skips(): pytest.skip("absent")
 def xfails(): pytest.xfail("known")
 def chained():
@@ -90,6 +92,7 @@ def _error(action: Callable[[], object]) -> BaseException:
         ("raises_another", Verdict.RAISES, "KeyError: 'k'"),
         ("wrong_message", Verdict.WRONG, "Regex pattern did not match."),
         ("fails", Verdict.WRONG, "no good"),
+        ("says_false", Verdict.WRONG, "assert all(number > 1 for number in (1, 2))"),
         ("skips", Verdict.UNSUPPORTED, "absent"),
         ("xfails", Verdict.ERROR, "known deviations belong into the expectations"),
         ("chained", Verdict.WRONG, "wrapped"),

@@ -41,11 +41,18 @@ def judge(error: BaseException, phase: str, case_roots: tuple[str, ...]) -> Outc
     elif phase != "call":
         outcome.reason = f"fixture failed in {phase}: {exception['type']}: {_first_line(exception['message'])}"
     elif _is_own_claim(error, case_roots):
-        outcome.verdict, outcome.reason = Verdict.WRONG, _first_line(exception["message"]) or "assertion failed"
+        outcome.verdict, outcome.reason = Verdict.WRONG, _claim(exception["message"], outcome.blame)
     else:
         outcome.verdict = Verdict.RAISES
         outcome.reason = f"{exception['type']}: {_first_line(exception['message'])}"
     return outcome
+
+
+def _claim(message: str, blame: dict[str, Any] | None) -> str:
+    """What did not hold: pytest's words, or the source line where these say only that something was false."""
+    told = _first_line(message)
+    source = blame["source"] if blame is not None else ""
+    return source if source and told in ("", "assert False", "assert not True", "assert None") else told or "assertion failed"
 
 
 def _is_own_claim(error: BaseException, case_roots: tuple[str, ...]) -> bool:

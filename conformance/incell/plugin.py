@@ -181,11 +181,13 @@ class Cell:
         if trial is None or not trial.takes_device or self.settings.device == "cpu":
             return (yield)
         trial.meter = self.backend.meter(dispatch="uncounted" not in self.marks)
-        with trial.meter.counting():
-            result = yield
-        self.backend.synchronize()
-        trial.meter.stop()
-        return result
+        try:
+            with trial.meter.counting():
+                result = yield
+            self.backend.synchronize()
+            return result
+        finally:
+            trial.meter.stop()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
