@@ -123,7 +123,7 @@ class AttentionBySizesOfExample(Attention):
         return super().split(x, length, int(batch))
 
 
-@catches(Twin(AttentionBySizesOfExample, "raises"), build=Attention)
+@catches(AttentionBySizesOfExample, build=Attention)
 def test_opt_attention_follows(build: Callable[[], nn.Module], device: torch.device, observe: Observe, stage: Any) -> None:
     """OPT's attention follows batch and length in spite of the tracer's warnings about its three checks of shapes.
 
@@ -193,7 +193,7 @@ class BakesTableOfExample(Rotating):
         return rotate(x, *self.rotary(int(x.size(1))))
 
 
-@catches(Twin(BakesTableOfExample, "raises"), build=Rotating)
+@catches(BakesTableOfExample, build=Rotating)
 def test_rotary_guard_follows(build: Callable[[], nn.Module], device: torch.device, observe: Observe, stage: Any) -> None:
     """The guard RotaryCache, traced on a short input, turns longer ones by the right angles, and refuses those beyond its table.
 

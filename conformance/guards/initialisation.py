@@ -36,17 +36,22 @@ def tied(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
     return [group for group in places.values() if len(group) > 1]
 
 
-def materialise(module: nn.Module, device: torch.device | str) -> nn.Module:
-    """`module.to_empty(device)` that keeps tied parameters tied; returns `module`.
-
-    `to_empty` gives each name a parameter of its own, on every release from 1.13 (huggingface/accelerate#1204).
-    """
+def keep_ties(module: nn.Module, move: Callable[[nn.Module], object]) -> nn.Module:
+    """Do `move(module)`, then let places that shared a parameter share the first one's again; returns `module`."""
     groups = tied(module)
-    module.to_empty(device=device)
+    move(module)
     for (first, attribute), *others in groups:
         for owner, name in others:
             setattr(owner, name, getattr(first, attribute))
     return module
+
+
+def materialise(module: nn.Module, device: torch.device | str) -> nn.Module:
+    """`module.to_empty(device)` that keeps tied parameters tied; returns `module`.
+
+    `to_empty` and `to("meta")` give each name a parameter of its own, on every release from 1.13 (huggingface/accelerate#1204).
+    """
+    return keep_ties(module, lambda empty: empty.to_empty(device=device))
 
 
 @torch.no_grad()

@@ -10,6 +10,8 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from conformance.guards.initialisation import keep_ties
+
 #: Arguments of a subject's forward, in order.
 Inputs = tuple[torch.Tensor, ...]
 
@@ -84,4 +86,6 @@ def on_meta(factory: Callable[[], _Module]) -> _Module:
         with device:
             return factory()
     with torch.random.fork_rng(devices=[]):
-        return factory().to(device)
+        module = factory()
+        keep_ties(module, lambda built: built.to(device))
+        return module
