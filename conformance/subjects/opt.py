@@ -16,10 +16,12 @@ from conformance.guards.initialisation import reset_all
 from conformance.instruments import weights
 from conformance.subjects.subject import Inputs, Subject, on_meta
 
-#: `transformers[torch]` lets the resolver take the newest version whose torch bound the release meets: seen to resolve to
-#: and run with 4.55.4 (torch 2.1.2), 5.14.1 (2.4.1), 5.24.0 (2.6 and later). 4.50 and 4.51 claim torch 2.0 but read
-#: torch.compiler at import, which 2.0 has not: without them torch 2.0.1 gets 4.49.0, which works.
-REQUIREMENT = "transformers[torch]!=4.50.*,!=4.51.*,!=5.14.*"
+#: `transformers[torch]` lets the resolver take the newest version whose torch bound the release meets. Four series claim a
+#: torch that they do not run with, and are left out, so that the one before them is taken: 4.50 and 4.51 read torch.compiler,
+#: which torch 2.0 has not; 5.14 takes DTensor from where torch 2.4 has it not; 5.19 does not import OPT on torch 2.5.
+#: Seen to resolve to and run with 4.47.1 (torch 1.13.1), 4.49.0 (2.0.1), 4.55.4 (2.1.2), 5.0.0 (2.3.1), 5.13.1 (2.4.1),
+#: 5.18.0 (2.5.1), 5.24.0 (2.6.0 and later).
+REQUIREMENT = "transformers[torch]!=4.50.*,!=4.51.*,!=5.14.*,!=5.19.*"
 
 VOCABULARY, PAD, LENGTH_LIMIT = 48, 1, 64
 
