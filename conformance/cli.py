@@ -75,6 +75,9 @@ def _add_runs(adders: _Adders) -> None:  # type: ignore[valid-type]
         _add_selection(parser)
     for parser in (matrix, run):
         _add_options(parser)
+    run.add_argument(
+        "--here", action="store_true", help="in the environment that runs this command, which must have the cell's torch and pytest"
+    )
     run.add_argument("--twins", action="store_true", help="give each case its wrong twins and record them under twins/")
     plan.add_argument("--json", action="store_true", help="for a CI matrix")
     plan.add_argument("--explain", action="store_true", help="name the cells that are out as well, with the reason")

@@ -200,6 +200,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         twins=getattr(arguments, "twins", False),
         fresh=arguments.fresh,
         drop_environments=arguments.drop_environments,
+        here=getattr(arguments, "here", False),
     )
 
 

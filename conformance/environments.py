@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import importlib.metadata
 import json
 import re
 import shutil
 import subprocess
+import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from packaging.version import Version
 
 from conformance import interpreters
 from conformance.config import Config
@@ -117,10 +123,12 @@ class Environments:
 
     def provide(self, request: Request) -> Environment:
         """The environment of that request: reused when it is what was asked for and starts, else made. Raises InstallError."""
+        self._config.environments.mkdir(parents=True, exist_ok=True)
         path = self._config.environments / request.folder
-        existing = self._reusable(request, path)
-        if existing is not None:
-            return existing
+        with _alone(path.with_name(f"{path.name}.lock")):
+            return self._reusable(request, path) or self._make(request, path)
+
+    def _make(self, request: Request, path: Path) -> Environment:
         self._check_disk(request)
         python = interpreters.find(request.python, download=self._config.python_downloads)
         self._say(f"making environment {path.name}")
@@ -197,7 +205,6 @@ class Environments:
             raise InstallError(f"uv {' '.join(arguments[:2])} failed: {tail}")
 
     def _check_disk(self, request: Request) -> None:
-        self._config.environments.mkdir(parents=True, exist_ok=True)
         need = self._config.limits.free_disk_gb
         if need is None:
             need = self._need(request)
@@ -226,6 +233,39 @@ class Environments:
         names = [line.partition("==")[0] for line in environment.lock]
         large = [name for name in names if name in ("torch", "triton", "torch-xla", "libtpu") or name.startswith(("nvidia-", "cuda-"))]
         subprocess.run([interpreters.uv(), "cache", "clean", "--quiet", *large], capture_output=True, check=False, timeout=600)
+
+
+class AtHand(Environments):
+    """The environment that runs this command, in place of new ones: for builds that no index has. Nothing is installed."""
+
+    def provide(self, request: Request) -> Environment:
+        """This environment, for the cell whose torch and Python it has, and for each of its requirement sets. Raises InstallError."""
+        here = f"{sys.version_info.major}.{sys.version_info.minor}"
+        try:
+            found = Version(importlib.metadata.version("torch"))
+            importlib.metadata.version("pytest")
+        except importlib.metadata.PackageNotFoundError as error:
+            raise InstallError(f"--here: this environment has no {error.name}") from error
+        if (found.base_version, here) != (Version(request.torch).base_version, request.python):
+            raise InstallError(
+                f"--here: this environment has torch {found} and Python {here}, the cell wants {request.torch} and {request.python}"
+            )
+        path = Path(sys.prefix)
+        return Environment(request=request, path=path, lock=self._freeze(path))
+
+    def drop(self, environment: Environment) -> None:
+        """The user's own environment stays."""
+
+    def _backend(self, planned: PlannedCell) -> str:
+        return ""
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold an environment while it is looked at and made: another run may want the same one."""
+    with path.open("a", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def clean(config: Config, say: Callable[[str], None]) -> None:
@@ -257,8 +297,6 @@ def _reachable(url: str) -> bool:
 
 
 def _linux() -> bool:
-    import sys
-
     return sys.platform.startswith("linux")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from conformance.artifacts import write_json
 from conformance.config import Config
-from conformance.environments import Environment, Environments
+from conformance.environments import AtHand, Environment, Environments
 from conformance.errors import BusyError, NoEnvironmentError
 from conformance.plan import Plan
 from conformance.progress import Progress
@@ -31,7 +32,7 @@ def run(config: Config, plan: Plan, options: Options) -> Run:
     with _held(config.reports):
         write_json(config.reports / "plan.json", plan.as_json())
         progress = Progress(len(plan.cells))
-        environments = Environments(config, progress.say)
+        environments = (AtHand if options.here else Environments)(config, progress.say)
         done = Run()
         for number, planned in enumerate(plan.cells):
             cell = CellRun(config, plan, planned, options, environments, progress)
@@ -39,6 +40,7 @@ def run(config: Config, plan: Plan, options: Options) -> Run:
             _note(done, cell)
             if options.drop_environments:
                 _drop(environments, cell, plan, number)
+        shutil.rmtree(config.reports / "work", ignore_errors=True)
     if not done.measured:
         reasons = "\n".join(f"  {name}: {reason}" for name, reason in done.not_installed.items())
         raise NoEnvironmentError(f"no environment could be made for any cell:\n{reasons}")

@@ -47,6 +47,8 @@ class Options:
     twins: bool = False
     fresh: bool = False
     drop_environments: bool = False
+    #: Run in the environment that runs this command.
+    here: bool = False
 
 
 class CellRun:
