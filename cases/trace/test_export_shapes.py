@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conformance.incell import catches, limits, requires, subjects, uncounted, values
+from conformance.incell import catches, requires, uncounted, values
 from conformance.incell.marks import Twin
 from conformance.instruments.capture import export
 from conformance.instruments.generalization import check_generalizes
@@ -173,6 +173,30 @@ def test_divisible_length_is_derived(capture: Code, strict: bool, device: torch.
     check_generalizes(Pairing(), capture(inputs["length6"][0], strict), inputs, observe)
 
 
+class SumsOverlapping(nn.Module):
+    """Sums each column with its neighbour, whatever the length."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` `(B, T)`."""
+        return x + torch.nn.functional.pad(x, (0, 1))[:, 1:]
+
+
+def sums_overlapping_pairs(x: Tensor, strict: bool) -> Code:
+    """A program that takes odd lengths too."""
+    return export(SumsOverlapping(), (x,), ({1: "length"},), strict=strict).run
+
+
+@STRICT
+@catches(sums_overlapping_pairs, capture=names_length_plainly)
+def test_divisibility_is_told(capture: Code, strict: bool, device: torch.device, observe: Observe) -> None:
+    """A length that must be even is refused at export when it is declared plainly, and no odd input is answered.
+
+    pytorch/pytorch#124502. UserError on 2.1 to 2.15.
+    """
+    inputs = _lengths(device, 6, 10, 7)
+    check_refused_or_general(lambda: capture(inputs["length6"][0], strict), Pairing(), inputs, observe)
+
+
 class FlagFromSize(nn.Module):
     """is_causal from a comparison of sizes."""
 
@@ -205,31 +229,3 @@ def test_causal_flag_is_told(build: Callable[[], nn.Module], strict: bool, devic
     axes = ({2: "queries"}, {2: "keys"})
     bounds = {"queries": (1, 16), "keys": (1, 16)}
     check_refused_or_general(lambda: export(build(), (q, k), axes, strict=strict, bounds=bounds).run, FlagFromSize(), inputs, observe)
-
-
-def export_what_varies(subject: Any, model: nn.Module, device: torch.device, strict: bool) -> Code:
-    """The subject's own axes and bounds."""
-    return export(model, subject.inputs(device=device), subject.dynamic(), strict=strict, bounds=subject.bounds).run
-
-
-def exports_shapes_of_example(subject: Any, model: nn.Module, device: torch.device, strict: bool) -> Code:
-    """The example's shapes and no others."""
-    return export(model, subject.inputs(device=device), strict=strict).run
-
-
-@STRICT
-@subjects("gpt", "opt")
-@limits(timeout_s=300)
-@catches(Twin(exports_shapes_of_example, "raises"), capture=export_what_varies)
-def test_subject_export_generalizes(capture: Code, subject: Any, strict: bool, device: torch.device, observe: Observe, stage: Any) -> None:
-    """A subject exported with its batch and length named answers all its variations like eager code.
-
-    The article on tracing OPT; karpathy/nanochat. Own observation of the releases where it holds: see the table.
-    """
-    with stage("build"):
-        model = subject.build().to(device).eval()
-    with torch.no_grad():
-        with stage("capture"):
-            run = capture(subject, model, device, strict)
-        with stage("compare"):
-            check_generalizes(model, run, subject.all_inputs(device), observe)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from conformance.incell import catches, requires, uncounted, values
-from conformance.instruments.capture import export, trace
+from conformance.instruments.capture import export, export_bare, trace
 from conformance.instruments.generalization import difference_of
+from conformance.instruments.hooks import global_hooks_kept, hooks
 from conformance.instruments.tracing import check_refused_or_general
 
 pytestmark = [requires("export"), values, uncounted("torch.export records what runs")]
@@ -154,3 +156,40 @@ def test_export_leaves_module_alone(capture: Code, strict: bool, device: torch.d
     module = AddsInPlace().to(device).train()
     capture(module, torch.ones(2, device=device), strict)
     assert (module.total.tolist(), module.training) == ([1.0, 1.0], True)
+
+
+class BranchesBesideBuffer(AddsInPlace):
+    """Moves a buffer, then asks what no export can answer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` `(2,)`."""
+        self.total += x
+        return x + 1 if x.sum() > 0 else x - 1
+
+
+def let_export_clean_up(module: nn.Module, x: Tensor, strict: bool) -> None:
+    """Whatever the export left is there."""
+    with contextlib.suppress(Exception):
+        export_bare(module, (x,), strict=strict)
+
+
+def leaves_a_hook_behind(module: nn.Module, x: Tensor, strict: bool) -> None:
+    """A hook that is taken off only when all goes well."""
+    registration = nn.modules.module.register_module_buffer_registration_hook(lambda *_: None)
+    with contextlib.suppress(Exception):
+        export_bare(module, (x,), strict=strict)
+        registration.remove()
+
+
+@STRICT
+@catches(leaves_a_hook_behind, attempt=let_export_clean_up)
+def test_failed_export_leaves_no_hook(attempt: Code, strict: bool, device: torch.device) -> None:
+    """An export that failed leaves no hook of its own on all modules of the process.
+
+    pytorch/pytorch#172213, fixed by pytorch/pytorch#184956: a non-strict export of a module with buffers did, and strict exports
+    after it raised `Attempted to call function marked as skipped`. Until 2.12, right since 2.13.
+    """
+    with global_hooks_kept() as before:
+        attempt(BranchesBesideBuffer().to(device), torch.ones(2, device=device), strict)
+        after = hooks()
+    assert after == before

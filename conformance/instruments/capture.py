@@ -15,6 +15,8 @@ import pytest
 import torch
 from torch import nn
 
+from conformance.instruments.hooks import global_hooks_kept
+
 #: One dict an argument, in order: axis -> name of what varies along it.
 Dynamic = Sequence[Mapping[int, str]]
 Bounds = Mapping[str, "tuple[int, int]"]
@@ -84,7 +86,8 @@ def modes() -> tuple[bool, ...]:
 def nonstrict_is_dynamic() -> bool:
     """Whether non-strict export takes dynamic shapes (2.3); 2.2 has the mode without them, and only a try can tell."""
     try:
-        export(_Double(), (torch.ones(2, 3),), ({0: "rows"},), strict=False, probe=False)
+        with global_hooks_kept():
+            export_bare(_Double(), (torch.ones(2, 3),), ({0: "rows"},), strict=False)
     except (AssertionError, RuntimeError, NotImplementedError):
         return False
     return True
@@ -110,19 +113,31 @@ def export(
     *,
     strict: bool | None = None,
     bounds: Bounds | None = None,
-    probe: bool = True,
 ) -> Exported:
     """`torch.export.export`, its dynamic axes named as Dim from 2.2 and as constraints on 2.1.
 
     `strict=None` leaves the release's default. Skips (unsupported) where the release has no export, no such mode, or no
-    dynamic shapes in it.
+    dynamic shapes in it. What a failed export leaves on all modules of the process is taken off.
     """
+    if dynamic is not None and strict is False and has_export() and False in modes() and not nonstrict_is_dynamic():
+        pytest.skip("non-strict export takes no dynamic shapes")
+    with global_hooks_kept():
+        return export_bare(module, arguments, dynamic, strict=strict, bounds=bounds)
+
+
+def export_bare(
+    module: nn.Module,
+    arguments: Sequence[Any],
+    dynamic: Dynamic | None = None,
+    *,
+    strict: bool | None = None,
+    bounds: Bounds | None = None,
+) -> Exported:
+    """`export` without its care for what comes after, and without asking whether the mode takes dynamic shapes."""
     if not has_export():
         pytest.skip("no torch.export")
     options = _mode(strict)
     if dynamic is not None:
-        if strict is False and probe and not nonstrict_is_dynamic():
-            pytest.skip("non-strict export takes no dynamic shapes")
         options.update(_shapes(arguments, dynamic, bounds or {}))
     program = torch.export.export(module, tuple(arguments), **options)
     return Exported(program, runner(program))

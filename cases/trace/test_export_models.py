@@ -1,0 +1,49 @@
+"""Whole models under torch.export, with what varies named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from conformance.incell import catches, limits, requires, subjects, uncounted, values
+from conformance.incell.marks import Twin
+from conformance.instruments.capture import export
+from conformance.instruments.generalization import check_generalizes
+
+pytestmark = [requires("export"), values, uncounted("torch.export records what runs")]
+
+Code = Callable[..., Any]
+Observe = Callable[..., None]
+STRICT = pytest.mark.parametrize("strict", [True, False], ids=["strict", "nonstrict"])
+
+
+def export_what_varies(subject: Any, model: nn.Module, device: torch.device, strict: bool) -> Code:
+    """The subject's own axes and bounds."""
+    return export(model, subject.inputs(device=device), subject.dynamic(), strict=strict, bounds=subject.bounds).run
+
+
+def exports_shapes_of_example(subject: Any, model: nn.Module, device: torch.device, strict: bool) -> Code:
+    """The example's shapes and no others."""
+    return export(model, subject.inputs(device=device), strict=strict).run
+
+
+@STRICT
+@subjects("gpt", "opt")
+@limits(timeout_s=300)
+@catches(Twin(exports_shapes_of_example, "raises"), capture=export_what_varies)
+def test_subject_export_generalizes(capture: Code, subject: Any, strict: bool, device: torch.device, observe: Observe, stage: Any) -> None:
+    """A subject exported with its batch and length named answers all its variations like eager code.
+
+    The article on tracing OPT; karpathy/nanochat. Own observation of the releases where it holds: see the table.
+    """
+    with stage("build"):
+        model = subject.build().to(device).eval()
+    with torch.no_grad():
+        with stage("capture"):
+            run = capture(subject, model, device, strict)
+        with stage("compare"):
+            check_generalizes(model, run, subject.all_inputs(device), observe)
