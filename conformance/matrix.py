@@ -5,16 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from conformance.artifacts import write_json
 from conformance.config import Config
-from conformance.environments import AtHand, Environment, Environments
+from conformance.environments import AtHand, Environments
 from conformance.errors import BusyError, NoEnvironmentError
-from conformance.plan import Plan
+from conformance.incell.requirementsets import BASE
+from conformance.plan import Plan, PlannedCell
 from conformance.progress import Progress
 from conformance.supervisor import CellRun, Options
 
@@ -34,12 +35,15 @@ def run(config: Config, plan: Plan, options: Options) -> Run:
         progress = Progress(len(plan.cells))
         environments = (AtHand if options.here else Environments)(config, progress.say)
         done = Run()
-        for number, planned in enumerate(plan.cells):
+        cells = sorted(
+            plan.cells, key=lambda planned: (planned.cell.version, planned.cell.sort_key)
+        )  # those that share an environment together
+        for number, planned in enumerate(cells):
             cell = CellRun(config, plan, planned, options, environments, progress)
             cell.run()
             _note(done, cell)
             if options.drop_environments:
-                _drop(environments, cell, plan, number)
+                _drop(environments, cell, cells[number + 1 :])
         shutil.rmtree(config.reports / "work", ignore_errors=True)
     if not done.measured:
         reasons = "\n".join(f"  {name}: {reason}" for name, reason in done.not_installed.items())
@@ -55,15 +59,12 @@ def _note(done: Run, cell: CellRun) -> None:
         done.measured.append(name)
 
 
-def _drop(environments: Environments, cell: CellRun, plan: Plan, number: int) -> None:
-    """Let the cell's environments go, but for those that a later cell shares."""
-    later = {environments.request(planned).folder for planned in plan.cells[number + 1 :]}
-    base = cell.harness.provided.get("base")
-    if base is not None and base.request.folder in later:
-        return
-    used: list[Environment] = list(cell.harness.provided.values())
-    for environment in used:
-        environments.drop(environment)
+def _drop(environments: Environments, cell: CellRun, later: Sequence[PlannedCell]) -> None:
+    """Let the cell's environments go, but for those whose base a later cell shares."""
+    base = cell.harness.provided.get(BASE)
+    if base is not None and base.request.folder not in {environments.request(planned).folder for planned in later}:
+        for environment in cell.harness.provided.values():
+            environments.drop(environment)
 
 
 @contextmanager
