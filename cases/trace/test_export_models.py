@@ -38,7 +38,8 @@ def exports_shapes_of_example(subject: Any, model: nn.Module, device: torch.devi
 def test_subject_export_generalizes(capture: Code, subject: Any, strict: bool, device: torch.device, observe: Observe, stage: Any) -> None:
     """A subject exported with its batch and length named answers all its variations like eager code.
 
-    The article on tracing OPT; karpathy/nanochat. Own observation of the releases where it holds: see the table.
+    The article on tracing OPT; karpathy/nanochat. GPT: since 2.1; non-strict raises on 2.10 to 2.12 (a guard on strides that it
+    cannot prove). OPT: strict raises on 2.2 to 2.6, since transformers gives those releases code that dynamo cannot follow.
     """
     with stage("build"):
         model = subject.build().to(device).eval()
