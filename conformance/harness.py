@@ -120,8 +120,7 @@ class Harness:
     def _roots(self) -> dict[str, str]:
         return {
             **{placeholder: str(base) for placeholder, base in placeholders(self.case_roots).items()},
-            "<conformance>": str(_PACKAGE),
-            "<conformance_in_cell>": str(self._payload() / "conformance"),
+            "<conformance>": str(self._payload() / "conformance"),
             "<project>": str(self.config.project),
             "<work>": str(self.work),
             "<environments>": str(self.config.environments),

@@ -15,6 +15,7 @@ from conformance.incell.verdicts import Verdict
 
 _PACKAGE = os.path.realpath(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _SUBJECTS = os.path.join(_PACKAGE, "subjects") + os.sep
+_IN_CELL = os.path.join(_PACKAGE, "incell") + os.sep
 #: Packages whose assertions speak for the case: what they compare is what the case claims.
 _ASSERTING = tuple(os.sep + os.path.join(*parts) for parts in (("torch", "testing"), ("numpy", "testing"), ("unittest",), ("_pytest",)))
 
@@ -72,14 +73,14 @@ def _is_own_claim(error: BaseException, case_roots: tuple[str, ...]) -> bool:
 
 
 def blame(error: BaseException, case_roots: tuple[str, ...]) -> dict[str, Any] | None:
-    """File, line and source of the innermost frame in the case, a subject or a helper of ours; the innermost of all without one."""
+    """File, line and source of the innermost frame in the case or a subject; in a helper of ours, or of all, without one."""
     frames = _frames(error.__traceback__)
     if not frames:
         return None
-    ours = (*case_roots, _PACKAGE + os.sep)
-    incell = os.path.join(_PACKAGE, "incell") + os.sep
-    own = [frame for frame in frames if os.path.realpath(frame[0]).startswith(ours) and not os.path.realpath(frame[0]).startswith(incell)]
-    file, line, source = (own or frames)[-1]
+    real = [os.path.realpath(frame[0]) for frame in frames]
+    own = [frame for frame, path in zip(frames, real) if path.startswith((*case_roots, _SUBJECTS))]
+    helping = [frame for frame, path in zip(frames, real) if path.startswith(_PACKAGE + os.sep) and not path.startswith(_IN_CELL)]
+    file, line, source = (own or helping or frames)[-1]
     return {"file": file, "line": line, "source": source}
 
 

@@ -55,7 +55,7 @@ def pages(result: ResultSet, expectations: Sequence[Expectation], judgement: Jud
             **common,
             tables=tables,
             split=split,
-            changed=[each for each in seen if each.changes or each.mixed],
+            patterns=bits.patterns([each for each in seen if each.changes or each.mixed]),
             unchanged=[each for each in seen if not each.changes and not each.mixed],
             kinds=deviations.kinds(columns, expectations),
             environments=[_facts(column) for group in columns for column in group.columns],
