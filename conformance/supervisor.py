@@ -37,6 +37,10 @@ CONTROLS = {
 }
 
 
+#: Fewer cases than this are not worth a worker of their own, which imports torch first.
+_CASES_PER_WORKER = 8
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """How cells are run, beside the configuration."""
@@ -211,14 +215,16 @@ class CellRun:
             self._run_set(name, entries)
 
     def _needs_no_run(self, entry: Entry) -> bool:
-        """Verdicts that need no run: a refused case, a device that does not work."""
+        """Verdicts that need no run: a refused case, a device that does not work, one that holds no numbers."""
         status = self.ledger.facts["status"]
         if entry["refused"]:
             self._settle(entry, Verdict.ERROR, Stage.COLLECT, entry["refused"])
         elif status != "ok":
             loud = self.planned.named or status == "import-failed"
             self._settle(entry, Verdict.ERROR if loud else Verdict.UNSUPPORTED, Stage.IMPORT, self.ledger.facts["reason"])
-        return bool(entry["refused"]) or status != "ok"
+        elif entry["unsupported"]:
+            self._settle(entry, Verdict.UNSUPPORTED, Stage.COLLECT, entry["unsupported"])
+        return status != "ok" or bool(entry["refused"] or entry["unsupported"])
 
     def _settle(self, entry: Entry, verdict: Verdict, stage: Stage, reason: str) -> None:
         fields = {"verdict": verdict.value, "stage": stage.value, "reason": self.harness.scrub().text(reason), "key": None}
@@ -274,7 +280,7 @@ class CellRun:
     def _spread(self, cases: int) -> list[str]:
         """How pytest-xdist spreads that many cases; nothing where one process does."""
         chosen = self.options.workers if self.options.workers is not None else self.config.workers
-        workers = min(self.harness.workers if chosen is None else chosen, cases)
+        workers = min(self.harness.workers, cases // _CASES_PER_WORKER) if chosen is None else min(chosen, cases)
         if not workers:
             return ["-p", "no:xdist"]
         return ["-p", "xdist.plugin", "-n", str(workers), "--dist", "worksteal", "--max-worker-restart", "1000000"]

@@ -14,6 +14,10 @@ from conformance.incell.requirementsets import environment_name
 from conformance.incell.settings import Settings
 
 
+#: Why a case that needs numbers cannot run on a device that holds none.
+NO_VALUES = "needs values, and meta holds none"
+
+
 def requirements_of(item: Any) -> list[str]:
     """The packages that the case and its subject declare, sorted."""
     needs = {need for mark in item.iter_markers("requires") for need in mark.args if is_package(need)}
@@ -65,6 +69,7 @@ def describe(item: Any, settings: Settings) -> dict[str, Any]:
         "memory_mb": limit(marks, "memory_mb"),
         "expected": twin.verdict if twin is not None else None,
         "refused": _refusal(item),
+        "unsupported": NO_VALUES if settings.device == "meta" and item.get_closest_marker("values") else "",
     }
 
 

@@ -165,7 +165,7 @@ class Cell:
     def pytest_runtest_setup(self, item: Any) -> None:
         """Skip what this cell cannot do, with the reason."""
         if self.settings.device == "meta" and "values" in self.marks:
-            pytest.skip("needs values, and meta holds none")
+            pytest.skip(collection.NO_VALUES)
         needs = [need for mark in self.marks.get("requires", ()) for need in mark.args]
         if needs:
             reason = features.lack(needs, self.backend.activate() if "device" in item.fixturenames else "cpu")
