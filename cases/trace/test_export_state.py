@@ -187,7 +187,7 @@ def test_failed_export_leaves_no_hook(attempt: Code, strict: bool, device: torch
     """An export that failed leaves no hook of its own on all modules of the process.
 
     pytorch/pytorch#172213, fixed by pytorch/pytorch#184956: a non-strict export of a module with buffers did, and strict exports
-    after it raised `Attempted to call function marked as skipped`. Seen on 2.7 to 2.12, right on 2.3, 2.4 and since 2.13.
+    after it raised `Attempted to call function marked as skipped`. Seen on 2.6 to 2.12, right on 2.3, 2.4 and since 2.13.
     """
     with global_hooks_kept() as before:
         attempt(BranchesBesideBuffer().to(device), torch.ones(2, device=device), strict)

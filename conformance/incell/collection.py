@@ -13,7 +13,6 @@ from conformance.incell.marks import Twin
 from conformance.incell.requirementsets import environment_name
 from conformance.incell.settings import Settings
 
-
 #: Why a case that needs numbers cannot run on a device that holds none.
 NO_VALUES = "needs values, and meta holds none"
 

@@ -101,7 +101,11 @@ def _message(error: BaseException) -> str:
 
 
 def _first_line(message: str) -> str:
-    return next((line.strip() for line in message.splitlines() if line.strip()), "")[:500]
+    """The line of a message that says something: TorchScript says it last, behind the traceback of its own program."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    return (lines[-1] if lines[0].startswith("The following operation failed in the TorchScript interpreter") else lines[0])[:500]
 
 
 def _trace(error: BaseException, case_roots: tuple[str, ...]) -> str:

@@ -216,7 +216,7 @@ class Cell:
         if self.trial is not None and self.trial.meter is not None:
             self.trial.meter.warned(str(warning_message.message))
 
-    @pytest.fixture(scope="session")
+    @pytest.fixture
     def device(self) -> Any:
         """The torch.device of this cell."""
         return self.backend.activate()

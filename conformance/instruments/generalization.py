@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
-#: A difference beyond this is no rounding; captured programs run the same kernels, often fused or reordered.
+#: A difference beyond this, relative and absolute, is no rounding; captured programs run the same kernels, often fused or
+#: reordered. Low precision is given what torch.testing gives it.
 TOLERANCE = 1e-5
+LOW_PRECISION = {torch.float16: 1e-3, torch.bfloat16: 1.6e-2}
 
 Observe = Callable[..., None]
 
@@ -96,9 +98,10 @@ def _tensor_difference(expected: torch.Tensor, got: Any, path: str) -> str:
         return f"{path}: on {expected.device.type}, got {got.device.type}"
     if expected.is_meta:
         return ""
-    a, b = expected.detach(), got.detach()
+    a, b = expected.detach().cpu(), got.detach().cpu()  # on the host: comparing is not what the case measures
     inexact = a.is_floating_point() or a.is_complex()
-    close = torch.isclose(a, b, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True) if inexact else a == b
+    tolerance = LOW_PRECISION.get(a.dtype, TOLERANCE)
+    close = torch.isclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True) if inexact else a == b
     if bool(close.all()):
         return ""
     return f"{path}: {int((~close).sum())} of {a.numel()} elements differ"
