@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -68,7 +67,7 @@ class Expectation:
 
     def in_range(self, cell: Cell) -> bool:
         """Whether the cell's release and device are among those that the entry speaks of."""
-        return fnmatchcase(cell.device, self.device) and self.torch.contains(cell.version, prereleases=True)
+        return matches(self.device, cell.device) and self.torch.contains(cell.version, prereleases=True)
 
     def in_scope(self, record: Record) -> bool:
         """Whether the entry speaks of this record's case, release and device."""

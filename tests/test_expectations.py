@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.cells import Cell
 from conformance.errors import ConfigError
 from conformance.expectation_edits import drafts, explain, prune, update
 from conformance.expectations import Bound, Expectation, load, parse
@@ -212,3 +213,9 @@ def test_explain_says_how_each_entry_stands() -> None:
     assert "    matches nothing" in told
     assert told[-1] == "    nothing was measured that it speaks of"
     assert explain([], grid({}), TODAY) == ["no expectations"]
+
+
+def test_a_device_is_matched_like_an_id() -> None:
+    found = only(device='"{cpu,meta}"')
+    cells = {device: Cell.parse(f"torch2.4.1-py3.11-{device}-linux_x86_64") for device in ("cpu", "meta", "xla")}
+    assert {device: found.in_range(each) for device, each in cells.items()} == {"cpu": True, "meta": True, "xla": False}
