@@ -30,12 +30,17 @@ EXPECTED = {
     "user.did_not_raise": ("wrong", "DID NOT RAISE"),
     "user.raises": ("raises", "KeyError: 'absent'"),
     "user.skips": ("unsupported", "not here"),
+    "user.keyboard_interrupt": ("raises", "KeyboardInterrupt"),
+    "user.pytest_exit": ("raises", "the whole session"),
+    "user.json_patched": ("pass", ""),
+    "user.Old.unittest_style": ("wrong", "1 != 2"),
+    "user.async": ("error", "async cases are not run"),
     "user.duplicate": ("error", "two cases have this id: test_faults.py:"),
     "user.xfail": ("error", "xfail marks are refused"),
     "user.says_who_it_is": ("raises", "RuntimeError: <tmp> <env>/bin/python <home>/hidden <private> <private>"),
     "user.import_segfault": ("crash", "SIGSEGV, while user.import_segfault was imported"),
     "user.import_error": ("error", "No module named 'a_module_that_is_not_there'"),
-    **{f"user.ordinary_{number}": ("pass", "") for number in (1, 2, 3, 4)},
+    **{f"user.ordinary_{number}": ("pass", "") for number in (1, 2, 3, 4, 5)},
 }
 
 

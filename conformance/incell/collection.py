@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,11 @@ def limit(marks: dict[str, list[pytest.Mark]], name: str) -> Any:
 
 
 def _refusal(item: Any) -> str:
-    """Why the case is not run: marks that would hide a verdict."""
+    """Why the case is not run: marks that would hide a verdict, bodies that pytest would not run."""
     if item.get_closest_marker("xfail") is not None:
         return "xfail marks are refused: a known deviation belongs into the expectations file"
+    if inspect.iscoroutinefunction(getattr(item, "obj", None)):
+        return "async cases are not run: call asyncio.run inside the case"
     return ""
 
 

@@ -45,7 +45,7 @@ def judge(error: BaseException, phase: str, case_roots: tuple[str, ...]) -> Outc
         outcome.verdict, outcome.reason = Verdict.WRONG, _claim(exception["message"], outcome.blame)
     else:
         outcome.verdict = Verdict.RAISES
-        outcome.reason = f"{exception['type']}: {_first_line(exception['message'])}"
+        outcome.reason = f"{exception['type']}: {_first_line(exception['message'])}".removesuffix(": ")
     return outcome
 
 

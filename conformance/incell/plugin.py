@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -42,6 +43,25 @@ def pytest_configure(config: pytest.Config) -> None:
     if controls_workers and settings.journal:
         config.pluginmanager.register(Controller(Journal(settings.journal)), "conformance-controller")
     config.pluginmanager.register(Cell(config, settings, recorder), "conformance-cell")
+
+
+class SessionEndError(Exception):
+    """Stands for an exception by which a case would end the whole session: the interrupts of a real user do not come this way."""
+
+    def __init__(self, original: BaseException) -> None:
+        super().__init__(repr(original))
+        self.original = original
+
+
+@contextmanager
+def _kept_inside(recorder: Recorder | None) -> Iterator[None]:
+    """Under a supervisor KeyboardInterrupt and pytest.exit() end the case that raises them, and nothing else."""
+    try:
+        yield
+    except (KeyboardInterrupt, pytest.exit.Exception) as error:
+        if recorder is None:
+            raise
+        raise SessionEndError(error) from error
 
 
 class Recorder:
@@ -161,9 +181,14 @@ class Cell:
             self.trial.state.restore()
         return result
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: Any) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: Any) -> Generator[None, Any, Any]:
         """Skip what this cell cannot do, with the reason."""
+        self._skip_what_lacks(item)
+        with _kept_inside(self.recorder):
+            return (yield)
+
+    def _skip_what_lacks(self, item: Any) -> None:
         if self.settings.device == "meta" and "values" in self.marks:
             pytest.skip(collection.NO_VALUES)
         needs = [need for mark in self.marks.get("requires", ()) for need in mark.args]
@@ -179,26 +204,30 @@ class Cell:
         if self.recorder is not None:
             self.recorder.journal.phase("call")
         if trial is None or not trial.takes_device or self.settings.device == "cpu":
-            return (yield)
+            with _kept_inside(self.recorder):
+                return (yield)
         trial.meter = self.backend.meter(dispatch="uncounted" not in self.marks)
         try:
-            with trial.meter.counting():
+            with trial.meter.counting(), _kept_inside(self.recorder):
                 result = yield
             self.backend.synchronize()
             return result
         finally:
             trial.meter.stop()
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_teardown(self) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Generator[None, Any, Any]:
         """Say that a death from here on is a fixture's."""
         if self.recorder is not None:
             self.recorder.journal.phase("teardown")
+        with _kept_inside(self.recorder):
+            return (yield)
 
-    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: Any, call: pytest.CallInfo[Any]) -> pytest.TestReport | None:
         """Judge the phase. Under a supervisor the report is short and cannot fail; by hand pytest makes its own."""
         error = call.excinfo.value if call.excinfo is not None else None
+        if isinstance(error, SessionEndError):
+            error = error.original
         outcome = judge(error, call.when, self.roots) if error is not None else None
         if outcome is not None and self.trial is not None:
             self.trial.outcomes.append(outcome)

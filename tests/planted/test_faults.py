@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import sys
 import time
+import unittest
 
 import pytest
 
@@ -137,6 +139,32 @@ def test_xfail() -> None:
 
 def test_says_who_it_is() -> None:
     raise RuntimeError(f"{os.getcwd()} {sys.executable} {os.environ['PLANTED_SECRET_HOME']} {os.uname().nodename} zaphod")
+
+
+def test_keyboard_interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_pytest_exit() -> None:
+    pytest.exit("the whole session")
+
+
+def test_json_patched() -> None:
+    json.dumps = None
+    time.time = None
+
+
+def test_ordinary_5() -> None:
+    assert True
+
+
+class TestOld(unittest.TestCase):
+    def test_unittest_style(self) -> None:
+        self.assertEqual(1, 2)
+
+
+async def test_async() -> None:
+    raise AssertionError
 
 
 def test_duplicate() -> None:
