@@ -6,18 +6,15 @@ import dataclasses
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from conformance import subjects  # noqa: E402
-from conformance.guards import materialise  # noqa: E402
-from conformance.instruments import poison, weights  # noqa: E402
-from conformance.instruments.capture import device_constants, nodes, trace  # noqa: E402
-from conformance.instruments.generalization import check_generalizes, difference_of  # noqa: E402
-from conformance.subjects.gpt import GPT, skeleton  # noqa: E402
-from conformance.subjects.subject import Subject, on_meta  # noqa: E402
-
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+from conformance import subjects
+from conformance.guards import materialise
+from conformance.instruments import poison, weights
+from conformance.instruments.capture import device_constants, nodes, trace
+from conformance.instruments.generalization import check_generalizes, difference_of
+from conformance.subjects.gpt import GPT, skeleton
+from conformance.subjects.subject import Subject, on_meta
 
 
 @dataclasses.dataclass
@@ -152,7 +149,7 @@ def test_filling_weights_draws_nothing() -> None:
 def test_tracer_warnings_are_places_and_nodes_outlive_the_call() -> None:
     traced = trace(lambda x: x + int(x.size(0)) + torch.zeros(1, device=x.device), (ONE,))
     assert len(traced.warned) == 1
-    assert traced.warned[0].startswith("test_cases_instruments.py:")
+    assert traced.warned[0].startswith("test_instruments.py:")
     found = nodes(traced, "aten::add")
     assert [node.kind() for node in found] == ["aten::add", "aten::add"]
     assert device_constants(traced) == ["cpu"]

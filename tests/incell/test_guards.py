@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from conformance.guards import (  # noqa: E402
+from conformance.guards import (
     RotaryCache,
     UninitialisedError,
     causal_mask,
@@ -18,11 +17,9 @@ from conformance.guards import (  # noqa: E402
     rms_norm,
     rotate,
 )
-from conformance.guards.masks import positions_like  # noqa: E402
-from conformance.instruments.weights import uniform  # noqa: E402
-from conformance.subjects.subject import on_meta  # noqa: E402
-
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+from conformance.guards.masks import positions_like
+from conformance.instruments.weights import uniform
+from conformance.subjects.subject import on_meta
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
