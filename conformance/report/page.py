@@ -148,7 +148,7 @@ MEANINGS = {
     Verdict.WRONG: "ran and gave a different answer, in silence",
     Verdict.CRASH: "the process died",
     Verdict.RAISES: "torch raised where it should work",
-    Verdict.TIMEOUT: "ended by the watchdog",
+    Verdict.TIMEOUT: "did not end in time",
     Verdict.UNEXERCISED: "green, but nothing ran on the device",
     Verdict.ERROR: "the harness or the environment failed: says nothing about torch",
     Verdict.MISSING: "planned, and no record came",
