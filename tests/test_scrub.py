@@ -15,8 +15,8 @@ def test_inner_roots_win_and_links_are_resolved(tmp_path: Path) -> None:
 
 
 def test_a_root_is_no_prefix_of_another_word() -> None:
-    scrub = Scrubber({"<project>": "/work/main"})
-    assert scrub.text("/work/mainline /work/main.old /work/main: /work/main/x") == "/work/mainline /work/main.old <project>: <project>/x"
+    scrub = Scrubber({"<project>": "/srv/project"})
+    assert scrub.text("/srv/projectline /srv/project.old /srv/project: /srv/project/x") == "/srv/projectline /srv/project.old <project>: <project>/x"
 
 
 def test_names_go_as_whole_words_and_ordinary_words_stay() -> None:
@@ -27,7 +27,7 @@ def test_names_go_as_whole_words_and_ordinary_words_stay() -> None:
 
 def test_addresses_go_from_what_an_installer_prints() -> None:
     scrub = Scrubber({}, [])
-    told = scrub.urls("Failed to fetch: `https://user:secret@index.example/simple/torch/` and file:///opt/wheels/x.whl")
+    told = scrub.urls("Failed to fetch: `https://user:secret@index.example/simple/torch/` and file:///srv/wheels/x.whl")
     assert told == "Failed to fetch: `<index>` and <index>"
 
 
