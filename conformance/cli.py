@@ -35,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 141
+    except OSError as error:
+        print(f"conformance: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
+        return 2
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -39,7 +39,7 @@ class Collector:
             if journals.complete or len(left) == len(files):
                 file_records += self._never_collected(left, journals, ending, folder)
                 self.left_out += journals.left_out
-                return _distinct(journals.cases)
+                return _distinct(journals.cases, {record["case"] for record in file_records})
             files = left
         return []
 
@@ -65,10 +65,16 @@ class Collector:
         return schema.blank(str(self.harness.planned.cell), file.case, verdict=verdict.value, stage=stage.value, reason=scrubbed)
 
 
-def _distinct(entries: list[Entry]) -> list[Entry]:
-    """One entry per id: where two cases share one, it is refused, since nobody could tell which of them a record is about."""
+def _distinct(entries: list[Entry], files: set[str]) -> list[Entry]:
+    """One entry per id: where two cases share one, it is refused, since nobody could tell which of them a record is about.
+
+    A case that has the id of a file which could not be collected keeps out of that file's way under the id of its own file.
+    """
     found: dict[str, Entry] = {}
     for entry in entries:
+        if entry["case"] in files:
+            refused = f"its id {entry['case']} is also that of a file which could not be collected"
+            entry = {**entry, "case": f"{entry['file_case']}.{entry['case'].partition('.')[2]}", "refused": refused}
         first = found.setdefault(entry["case"], entry)
         if first is not entry:
             places = " and ".join(f"{Path(each['file']).name}:{each['line'] + 1}" for each in (first, entry))

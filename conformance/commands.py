@@ -131,7 +131,7 @@ def expect(arguments: argparse.Namespace) -> int:
     from conformance import expectation_edits, results
 
     config = _config(arguments)
-    path: Path = arguments.file or _expectation_files(config)[-1]
+    path = arguments.file or _editable(config)
     result = results.read(config.reports)
     if arguments.update:
         records = [record for cell in result.judged() for record in cell.outcomes().values() if _wanted(record["case"], arguments.case)]
@@ -208,6 +208,16 @@ def _expectation_files(config: Config) -> list[Path]:
     """The project's own expectations of the built-in cases, then the user's."""
     own = builtin_cases() / "expectations.toml"
     return [*([own] if own.is_file() else []), *config.expectations]
+
+
+def _editable(config: Config) -> Path:
+    """The file that `expect` edits: the user's own; that of the built-in cases only in the project that they belong to."""
+    own = builtin_cases() / "expectations.toml"
+    if config.expectations:
+        return config.expectations[-1]
+    if own.resolve() == config.project / "cases" / own.name:
+        return own
+    raise ConfigError("no expectations file of this project is configured: set [tool.conformance] expectations, or give one by --file")
 
 
 def _expectations(config: Config) -> list[Expectation]:

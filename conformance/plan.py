@@ -203,7 +203,17 @@ def _files(config: Config, selection: Selection) -> list[CaseFile]:
     files = [file for family in families if family != "user" for file in _family_files(builtin_cases(), family)]
     if "user" in families:
         files += [file for root in config.cases for file in _user_files(root)]
+    _refuse_equal_ids(files)
     return _with_case(files, selection.cases) if selection.cases else files
+
+
+def _refuse_equal_ids(files: list[CaseFile]) -> None:
+    """A file is known by its id where its cases are not: two files of one id could not be told apart."""
+    first: dict[str, CaseFile] = {}
+    for file in files:
+        other = first.setdefault(file.case, file)
+        if other is not file:
+            raise ConfigError(f"two case files have the id {file.case}: {other.path} and {file.path}; rename one of them")
 
 
 def _family_files(root: Path, family: str) -> Iterator[CaseFile]:

@@ -101,3 +101,12 @@ def test_case_selects_the_files_that_can_hold_it(tmp_path: Path) -> None:
 def test_equal_plans_are_equal_bytes(configured: Config) -> None:
     first, second = (json.dumps(plan.make(configured, Selection(platform="linux_x86_64")).as_json()) for _ in range(2))
     assert first == second
+
+
+def test_two_files_of_one_id_are_refused_with_both_paths(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / "mine" / folder).mkdir(parents=True)
+        (tmp_path / "mine" / folder / "test_x.py").write_text("def test_one(): ...\n", encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text("[tool.conformance]\ncases = ['mine']\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"user\.x: .*mine/a/test_x\.py and .*mine/b/test_x\.py"):
+        plan.make(configfile.load(tmp_path), Selection(platform="linux_x86_64", families=("user",)))

@@ -16,7 +16,10 @@ def test_inner_roots_win_and_links_are_resolved(tmp_path: Path) -> None:
 
 def test_a_root_is_no_prefix_of_another_word() -> None:
     scrub = Scrubber({"<project>": "/srv/project"})
-    assert scrub.text("/srv/projectline /srv/project.old /srv/project: /srv/project/x") == "/srv/projectline /srv/project.old <project>: <project>/x"
+    assert (
+        scrub.text("/srv/projectline /srv/project.old /srv/project: /srv/project/x")
+        == "/srv/projectline /srv/project.old <project>: <project>/x"
+    )
 
 
 def test_names_go_as_whole_words_and_ordinary_words_stay() -> None:

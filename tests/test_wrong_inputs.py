@@ -120,3 +120,15 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     done = run_conformance(project, "run", "--only", CELL)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+def test_a_file_in_place_of_the_reports_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "taken").write_text("", encoding="utf-8")
+    assert main(["--project", str(tmp_path), "--reports", str(tmp_path / "taken"), "run", "--only", CELL]) == 2
+    assert "taken" in capsys.readouterr().err
+
+
+def test_expectations_of_the_tool_itself_are_not_edited_from_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "reports").mkdir()
+    assert main(["--project", str(tmp_path), "expect", "--prune"]) == 2
+    assert "no expectations file of this project is configured" in capsys.readouterr().err
