@@ -131,16 +131,17 @@ def expect(arguments: argparse.Namespace) -> int:
     from conformance import expectation_edits, results
 
     config = _config(arguments)
-    path = arguments.file or _editable(config)
     result = results.read(config.reports)
+    if arguments.explain:
+        print("\n".join(expectation_edits.explain(_expectations(config), result, date.today())))
+        return 0
+    path = arguments.file or _editable(config)
     if arguments.update:
         records = [record for cell in result.judged() for record in cell.outcomes().values() if _wanted(record["case"], arguments.case)]
         written = expectation_edits.update(path, records, arguments.reason, arguments.link, _date(arguments.review))
         print(f"{len(written)} entries written to {path}")
-    elif arguments.prune:
-        print(f"{len(expectation_edits.prune(path, result))} entries removed from {path}")
     else:
-        print("\n".join(expectation_edits.explain(_expectations(config), result, date.today())))
+        print(f"{len(expectation_edits.prune(path, result))} entries removed from {path}")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -57,7 +58,8 @@ class Journals:
         for path in sorted(self.folder.glob("*.jsonl")):
             for event in self._new_events(path):
                 news = True
-                self._take(path, event)
+                with contextlib.suppress(KeyError, TypeError):  # a line that no process of ours wrote whole says nothing
+                    self._take(path, event)
         return news
 
     def _new_events(self, path: Path) -> Iterator[dict[str, Any]]:

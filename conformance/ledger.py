@@ -18,6 +18,16 @@ Entry = dict[str, Any]
 Identity = tuple[str, int]
 
 
+#: What the plan knows of a case and its record repeats.
+_PLANNED = ("family", "subject", "environment", "params")
+
+
+def _sound(entries: Any, needed: Sequence[str]) -> list[Entry]:
+    """The entries of a file that can be used: what a damaged one lost is collected or run again."""
+    listed = entries if isinstance(entries, list) else []
+    return [entry for entry in listed if isinstance(entry, dict) and all(name in entry for name in needed)]
+
+
 def placeholders(case_roots: Sequence[Path]) -> dict[str, Path]:
     """Placeholder -> folder that case files are written relative to: `<cases>` for those of the tool, `<cases1>`, ... for the user's."""
     return {f"<cases{number or ''}>": root if root.is_dir() else root.parent for number, root in enumerate(case_roots)}
@@ -53,7 +63,9 @@ class Ledger:
         self.controls = self._read("controls.jsonl")
         self.previous_collected = self._table(self.folder / "collected.json")
         self.previous_facts = self._table(self.folder / "environment.json")
-        file_ids = {entry["case"] for entry in self.previous_collected.get("files", [])}
+        self.previous_collected["cases"] = _sound(self.previous_collected.get("cases"), ("case", "file", "file_case", *_PLANNED))
+        self.previous_collected["files"] = _sound(self.previous_collected.get("files"), ("case",))
+        file_ids = {entry["case"] for entry in self.previous_collected["files"]}
         self.previous_file_records = [record for record in records if record["case"] in file_ids]
         self._previous = {(record["case"], record["attempt"]): record for record in records if record["key"]}
         for folder in sorted(self.work.glob("*")):
@@ -75,7 +87,9 @@ class Ledger:
         asked = self._table(folder / "entries.json")
         journals = Journals(folder)
         journals.update()
-        known = {entry["case"]: entry for entry in asked.get("entries", [])}
+        known = {entry["case"]: entry for entry in _sound(asked.get("entries"), ("case", "key", *_PLANNED))}
+        if not isinstance(asked.get("attempt"), int):
+            return
         for case, fields in journals.records.items():
             entry = known.get(case)
             if entry is not None and entry["key"]:
@@ -83,7 +97,7 @@ class Ledger:
 
     def record(self, entry: Entry, fields: dict[str, Any]) -> Record:
         """A whole record from what the cell said of a case and what the plan knows of it."""
-        known = {name: entry[name] for name in ("family", "subject", "environment", "params")}
+        known = {name: entry[name] for name in _PLANNED}
         known["key"], known["seed"] = entry.get("key"), entry.get("seed")
         return schema.blank(self.cell, entry["case"], **{**known, **{name: value for name, value in fields.items() if name != "case"}})
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from conformance.artifacts import write_json
 from conformance.config import Config
 from conformance.environments import AtHand, Environments
-from conformance.errors import BusyError, NoEnvironmentError
+from conformance.errors import BusyError, NoEnvironmentError, NothingSelectedError
 from conformance.incell.requirementsets import BASE
 from conformance.plan import Plan, PlannedCell
 from conformance.progress import Progress
@@ -26,10 +26,14 @@ class Run:
 
     measured: list[str] = field(default_factory=list)
     not_installed: dict[str, str] = field(default_factory=dict)
+    #: How many cases, or files whose cases are not known, the selection left in all cells.
+    selected: int = 0
 
 
 def run(config: Config, plan: Plan, options: Options) -> Run:
-    """Run every planned cell. Raises BusyError where another run holds the folder, NoEnvironmentError when no cell could be measured."""
+    """Run every planned cell. Raises BusyError where another run holds the folder, NoEnvironmentError when no cell
+    could be measured, NothingSelectedError when the selected cases exist in none.
+    """
     with _held(config.reports):
         write_json(config.reports / "plan.json", plan.as_json())
         progress = Progress(len(plan.cells))
@@ -45,6 +49,8 @@ def run(config: Config, plan: Plan, options: Options) -> Run:
             if options.drop_environments:
                 _drop(environments, cell, cells[number + 1 :])
         shutil.rmtree(config.reports / "work", ignore_errors=True)
+    if plan.selection.cases and done.measured and not done.selected:
+        raise NothingSelectedError(f"no case of any cell matches {' '.join(plan.selection.cases)}; `conformance plan --cases` lists them")
     if not done.measured:
         reasons = "\n".join(f"  {name}: {reason}" for name, reason in done.not_installed.items())
         raise NoEnvironmentError(f"no environment could be made for any cell:\n{reasons}")
@@ -57,6 +63,7 @@ def _note(done: Run, cell: CellRun) -> None:
         done.not_installed[name] = facts["reason"]
     else:
         done.measured.append(name)
+        done.selected += cell.selected
 
 
 def _drop(environments: Environments, cell: CellRun, later: Sequence[PlannedCell]) -> None:

@@ -71,6 +71,8 @@ class CellRun:
         work = config.reports / "work" / kind / name
         self.harness = Harness(config, planned, work, plan.depth, options.twins, self._tick)
         self.ledger = Ledger(name, config.reports / kind / name, work, self.harness.case_roots)
+        #: How many cases, or files whose cases are not known, the selection left here.
+        self.selected = 0
         self._facts_key = ""
         self._collect_key: str | None = None
         self._collector = Collector(self.harness)
@@ -192,7 +194,7 @@ class CellRun:
         code = [(file.case, keys.case_code(file.path)) for file in self.plan.files]
         self._collect_key = keys.digest(self._facts_key, code, self.plan.depth, self.config.limits.timeout_s, self.options.twins)
         before = self.ledger.previous_collected
-        if before.get("key") == self._collect_key and before.get("complete"):
+        if before.get("key") == self._collect_key and before.get("complete") and before["cases"]:
             self.ledger.entries = self.ledger.absolute(before["cases"])
             self.ledger.file_records = list(self.ledger.previous_file_records)
             self._collector.left_out = list(before.get("left_out", []))
@@ -201,6 +203,7 @@ class CellRun:
         patterns = self.plan.selection.cases
         if patterns:
             self.ledger.entries = [entry for entry in self.ledger.entries if _selected(entry["case"], patterns)]
+        self.selected = len(self.ledger.entries) + len(self.ledger.file_records)
 
     # -- cases
 

@@ -30,6 +30,7 @@ EXPECTED = {
     "user.did_not_raise": ("wrong", "DID NOT RAISE"),
     "user.raises": ("raises", "KeyError: 'absent'"),
     "user.skips": ("unsupported", "not here"),
+    "user.path_as_parameter[<cases1>/test_faults.py]": ("raises", "OwnError: <cases1>/test_faults.py"),
     "user.keyboard_interrupt": ("raises", "KeyboardInterrupt"),
     "user.pytest_exit": ("raises", "the whole session"),
     "user.json_patched": ("pass", ""),
@@ -68,7 +69,15 @@ def _secrets(tmp_path: Path) -> dict[str, str]:
 
 
 def _holds_no_name_of_this_machine(results: Path, tmp_path: Path) -> None:
-    names = [str(tmp_path), str(Path(__file__).parent), str(Path.home()) + "/", f" {os.uname().nodename} ", "zaphod"]
+    here = str(Path(__file__).parent)
+    names = [
+        here.strip("/").replace("/", ".") + ".",
+        str(tmp_path),
+        str(Path(__file__).parent),
+        str(Path.home()) + "/",
+        f" {os.uname().nodename} ",
+        "zaphod",
+    ]
     for path in results.rglob("*.json*"):
         text = path.read_text(encoding="utf-8")
         assert [name for name in names if name in text] == [], path

@@ -12,6 +12,7 @@ from conformance.incell import identity
 from conformance.incell.features import is_package
 from conformance.incell.marks import Twin
 from conformance.incell.requirementsets import environment_name
+from conformance.incell.scrub import Scrubber
 from conformance.incell.settings import Settings
 
 #: Why a case that needs numbers cannot run on a device that holds none.
@@ -29,13 +30,17 @@ def requirements_of(item: Any) -> list[str]:
     return sorted(needs)
 
 
-def select(items: list[Any], settings: Settings) -> tuple[list[Any], list[Any]]:
-    """The items that this process keeps, and those that it leaves out: other devices' hosts, deep ones, not wanted ones."""
+def select(items: list[Any], settings: Settings, scrub: Scrubber | None) -> tuple[list[Any], list[Any]]:
+    """The items that this process keeps, and those that it leaves out: other devices' hosts, deep ones, not wanted ones.
+
+    An id is published, so a parameter that holds a path of this machine is scrubbed in it.
+    """
     wanted = set(Path(settings.wanted).read_text(encoding="utf-8").split("\n")) if settings.wanted else None
     kept: list[Any] = []
     left: list[Any] = []
     for item in items:
-        item.conformance_case = identity.case_id(item, settings)
+        case = identity.case_id(item, settings)
+        item.conformance_case = scrub.text(case) if scrub is not None else case
         planned = _planned(item, settings) and (wanted is None or item.conformance_case in wanted)
         (kept if planned else left).append(item)
     return kept, left
@@ -49,7 +54,7 @@ def _planned(item: Any, settings: Settings) -> bool:
     return not item.get_closest_marker("deep") or settings.depth == "deep"
 
 
-def describe(item: Any, settings: Settings) -> dict[str, Any]:
+def describe(item: Any, settings: Settings, scrub: Scrubber) -> dict[str, Any]:
     """What the supervisor must know of a planned case before it runs."""
     requirements = requirements_of(item)
     marks = {"limits": list(item.iter_markers("limits"))}
@@ -63,8 +68,8 @@ def describe(item: Any, settings: Settings) -> dict[str, Any]:
         "file": str(item.path),
         "file_case": identity.file_case(str(item.path), settings),
         "line": item.location[1],
-        "title": _title(item),
-        "params": identity.params_of(item),
+        "title": scrub.text(_title(item)),
+        "params": scrub.tree(identity.params_of(item)),
         "timeout_s": limit(marks, "timeout_s") or settings.timeout_s,
         "memory_mb": limit(marks, "memory_mb"),
         "expected": twin.verdict if twin is not None else None,

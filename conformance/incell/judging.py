@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from dataclasses import dataclass
 from types import TracebackType
@@ -35,7 +36,7 @@ def judge(error: BaseException, phase: str, case_roots: tuple[str, ...]) -> Outc
     """The verdict on an exception that left `phase` (`setup`, `call` or `teardown`) of a case."""
     if isinstance(error, pytest.skip.Exception):
         return Outcome(Verdict.UNSUPPORTED, _message(error))
-    exception = {"type": _type_name(error), "message": _message(error)}
+    exception = {"type": _type_name(error, case_roots), "message": _message(error)}
     outcome = Outcome(Verdict.ERROR, "", exception, blame(error, case_roots), _trace(error, case_roots))
     if isinstance(error, pytest.xfail.Exception):
         outcome.reason = "the case calls pytest.xfail: known deviations belong into the expectations, not into cases"
@@ -88,8 +89,11 @@ def _frames(trace: TracebackType | None) -> list[tuple[str, int, str]]:
     return [(frame.filename, frame.lineno or 0, (frame.line or "").strip()) for frame in traceback.extract_tb(trace)]
 
 
-def _type_name(error: BaseException) -> str:
+def _type_name(error: BaseException, case_roots: tuple[str, ...]) -> str:
     kind = type(error)
+    own_file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    if os.path.realpath(own_file).startswith(case_roots or ("/",)) and own_file:
+        return kind.__qualname__  # pytest names a case's module after its path
     return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -114,6 +118,7 @@ def _trace(error: BaseException, case_roots: tuple[str, ...]) -> str:
     while trace is not None and not os.path.realpath(trace.tb_frame.f_code.co_filename).startswith(case_roots or ("/",)):
         trace = trace.tb_next
     try:
-        return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))[-TAIL:]
+        text = "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
+        return text.replace(f"{type(error).__module__}.{type(error).__qualname__}", _type_name(error, case_roots))[-TAIL:]
     except Exception as broken:
         return f"<the traceback could not be formatted: {type(broken).__name__}>"

@@ -155,14 +155,14 @@ class Cell:
         if self.twins:
             for item in items:
                 collection.mark_twin(item)
-        kept, left = collection.select(items, self.settings)
+        kept, left = collection.select(items, self.settings, self.recorder.scrub if self.recorder is not None else None)
         if left:
             config.hook.pytest_deselected(items=left)
             items[:] = kept
         if self.recorder is not None and config.option.collectonly:
             self.recorder.journal.event("left-out", cases=[item.conformance_case for item in left])
             for item in kept:
-                self.recorder.journal.event("case", **collection.describe(item, self.settings))
+                self.recorder.journal.event("case", **collection.describe(item, self.settings, self.recorder.scrub))
             self.recorder.journal.event("collected", cases=len(kept))
 
     @pytest.hookimpl(wrapper=True)

@@ -141,6 +141,15 @@ def test_says_who_it_is() -> None:
     raise RuntimeError(f"{os.getcwd()} {sys.executable} {os.environ['PLANTED_SECRET_HOME']} {os.uname().nodename} zaphod")
 
 
+class OwnError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("path", [__file__], ids=str)
+def test_path_as_parameter(path: str) -> None:
+    raise OwnError(path)
+
+
 def test_keyboard_interrupt() -> None:
     raise KeyboardInterrupt
 
