@@ -34,6 +34,8 @@ EXPECTED = {
     "user.keyboard_interrupt": ("raises", "KeyboardInterrupt"),
     "user.pytest_exit": ("raises", "the whole session"),
     "user.json_patched": ("pass", ""),
+    "user.leaks": ("pass", ""),
+    "user.leaks_are_put_back": ("pass", ""),
     "user.Old.unittest_style": ("wrong", "1 != 2"),
     "user.async": ("error", "async cases are not run"),
     "user.duplicate": ("error", "two cases have this id: test_faults.py:"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -45,6 +47,35 @@ _SWITCHES: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], None]], .
 )
 
 
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
+
+
+def _go_back(before: str) -> None:
+    with contextlib.suppress(OSError):  # the case removed it: there is nowhere to go back to
+        os.chdir(before)
+
+
+def _put_path(before: tuple[str, ...]) -> None:
+    sys.path[:] = before
+
+
+def _disarm(before: tuple[float, float]) -> None:
+    signal.setitimer(signal.ITIMER_REAL, *before)
+
+
+#: What a case could leave behind in the process itself, with how it is read and put back.
+_PROCESS: tuple[tuple[str, Callable[[], Any], Callable[[Any], None]], ...] = (
+    ("working directory", _folder, _go_back),
+    ("sys.path", lambda: tuple(sys.path), _put_path),
+    ("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+    ("alarm", lambda: signal.getitimer(signal.ITIMER_REAL), _disarm),
+)
+
+
 class TorchState:
     """A snapshot of the switches; `restore` puts back those that moved and names them."""
 
@@ -52,6 +83,7 @@ class TorchState:
         torch = torch_module()
         self._switches = [] if torch is None else [get(torch) for _, get, _ in _SWITCHES]
         self._environ = _environ()
+        self._process = [get() for _, get, _ in _PROCESS]
         self._stance = _default_device(torch)
 
     def restore(self) -> list[str]:
@@ -66,6 +98,10 @@ class TorchState:
             torch.set_default_device(self._stance)
             leaked.append("default device")
         leaked += self._restore_environ()
+        for (name, now, put_back), then in zip(_PROCESS, self._process):
+            if now() != then:
+                put_back(then)
+                leaked.append(name)
         dynamo = sys.modules.get("torch._dynamo")
         if dynamo is not None and hasattr(dynamo, "reset"):
             dynamo.reset()

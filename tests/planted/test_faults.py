@@ -163,6 +163,20 @@ def test_json_patched() -> None:
     time.time = None
 
 
+def test_leaks() -> None:
+    os.chdir("/")
+    sys.path.clear()
+    sys.setrecursionlimit(200)
+    signal.alarm(2)
+
+
+def test_leaks_are_put_back() -> None:
+    assert os.getcwd() != "/"
+    assert sys.path
+    assert sys.getrecursionlimit() >= 1000
+    assert signal.alarm(0) == 0
+
+
 def test_ordinary_5() -> None:
     assert True
 
