@@ -129,6 +129,7 @@ def show(arguments: argparse.Namespace) -> int:
 def expect(arguments: argparse.Namespace) -> int:
     """Write, prune or explain expectations."""
     from conformance import expectation_edits, results
+    from conformance.standings import covering
 
     config = _config(arguments)
     result = results.read(config.reports)
@@ -137,7 +138,9 @@ def expect(arguments: argparse.Namespace) -> int:
         return 0
     path = arguments.file or _editable(config)
     if arguments.update:
-        records = [record for cell in result.judged() for record in cell.outcomes().values() if _wanted(record["case"], arguments.case)]
+        known = _expectations(config)
+        outcomes = (record for cell in result.judged() for record in cell.outcomes().values())
+        records = [record for record in outcomes if _wanted(record["case"], arguments.case) and covering(record, known) is None]
         written = expectation_edits.update(path, records, arguments.reason, arguments.link, _date(arguments.review))
         print(f"{len(written)} entries written to {path}")
     else:

@@ -120,8 +120,8 @@ class _Reader:
 
     def positive(self, table: dict[str, Any], key: str, kind: type, where: str) -> Any:
         value = self.value(table, key, kind, where)
-        if isinstance(table.get(key), (int, float)) and value <= 0:
-            self.wrong(where + key, f"must be more than 0, is {value}")
+        if isinstance(table.get(key), (int, float)) and not 0 < value < float("inf"):
+            self.wrong(where + key, f"must be more than 0 and finite, is {value}")
         return value
 
     def config(self, project: Path, table: dict[str, Any]) -> Config:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from conformance.incell.settings import VARIABLE
 from conformance.journals import Journals, Process
 
 #: Seconds between two looks at the processes.
@@ -81,16 +82,20 @@ def launch(
             tick(journals)
             time.sleep(_POLL_S)
     finally:
-        _end_group(child)
+        _end_all(child, variables)
     journals.update()
     return Ending(code=child.returncode, ended=watch.ended, pid=child.pid)
 
 
-def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """Nothing that the launch started outlives it."""
+def _end_all(child: subprocess.Popen[bytes], variables: Mapping[str, str]) -> None:
+    """Nothing that the launch started outlives it, nor what left its group: that still carries the launch's settings."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.uids().real == os.getuid() and process.environ().get(VARIABLE) == variables[VARIABLE]:
+                process.kill()
 
 
 class _Watch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,6 +133,9 @@ def _cells(config: Config, selection: Selection) -> tuple[list[PlannedCell], lis
                 named = target.device in devices
                 included.append(PlannedCell(cell=_cell(version, target), release=version, target=target, named=named))
     _check_devices(config, devices, platform)
+    twice = [cell for cell, times in Counter(str(planned.cell) for planned in included).items() if times > 1]
+    if twice:
+        raise ConfigError(f"two targets make the cell {twice[0]}: give one of them a tag, or narrow its releases")
     return sorted(included, key=lambda planned: planned.cell.sort_key), excluded
 
 
@@ -253,14 +257,13 @@ def _case_names(file: CaseFile) -> list[str]:
         tree = ast.parse(file.path.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError):
         return [file.case]
-    prefix = f"{file.family}."
-    names = [prefix + name.removeprefix("test_") for name in _tests(tree.body)]
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
-            names += [f"{prefix}{node.name.removeprefix('Test')}.{name.removeprefix('test_')}" for name in _tests(node.body)]
-    return names
+    return list(_names_in(tree.body, f"{file.family}."))
 
 
-def _tests(body: list[ast.stmt]) -> list[str]:
-    functions = [node for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-    return [node.name for node in functions if node.name.startswith("test")]
+def _names_in(body: list[ast.stmt], prefix: str) -> Iterator[str]:
+    """The ids of the case functions of a module's or class's body, as incell/identity.py makes them."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield from _names_in(node.body, f"{prefix}{node.name.removeprefix('Test') or node.name}.")
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test"):
+            yield prefix + node.name.removeprefix("test_")

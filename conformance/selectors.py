@@ -37,13 +37,17 @@ def matches(pattern: str, name: str) -> bool:
 def select(patterns: Sequence[str], names: Iterable[str], what: str) -> list[str]:
     """The names that any pattern matches, in their order. A pattern without a match raises ConfigError and names the close ones."""
     known = list(names)
-    chosen: set[str] = set()
     for pattern in patterns:
-        found = [name for name in known if matches(pattern, name)]
-        if not found:
+        if not chosen([pattern], known):
             raise ConfigError(f"no {what} matches {pattern!r}{close_matches(pattern, known)}")
-        chosen.update(found)
-    return [name for name in known if name in chosen]
+    wanted = chosen(patterns, known)
+    return [name for name in known if name in wanted]
+
+
+def chosen(patterns: Sequence[str], names: Iterable[str]) -> set[str]:
+    """The names that any pattern means: a name that is the pattern itself and no other, else all that it globs."""
+    known = set(names)
+    return {name for pattern in patterns for name in ([pattern] if pattern in known else known) if matches(pattern, name)}
 
 
 def close_matches(word: str, known: Sequence[str]) -> str:

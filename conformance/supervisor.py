@@ -146,7 +146,9 @@ class CellRun:
     def _fingerprint(self, base: Environment) -> None:
         """Read what confounds verdicts, unless the same environment on the same machine was read before."""
         machine = (list(os.uname()), os.cpu_count())
-        self._facts_key = keys.digest(base.lock, self.planned.target.variables, machine, keys.in_cell_code(), __version__)
+        controls = [keys.case_code(file.path) for file in control_files()]
+        code = (keys.in_cell_code(), controls, __version__)
+        self._facts_key = keys.digest(base.lock, self.planned.target.variables, machine, code)
         previous = self.ledger.previous_facts
         if previous.get("key") == self._facts_key and previous.get("status") == "ok":
             self.ledger.facts = previous
@@ -202,7 +204,8 @@ class CellRun:
             self.ledger.entries = self._collector.collect(base, self.plan.files, self.ledger.file_records)
         patterns = self.plan.selection.cases
         if patterns:
-            self.ledger.entries = [entry for entry in self.ledger.entries if _selected(entry["case"], patterns)]
+            wanted = selectors.chosen(patterns, (_without_twin(entry["case"]) for entry in self.ledger.entries))
+            self.ledger.entries = [entry for entry in self.ledger.entries if _without_twin(entry["case"]) in wanted]
         self.selected = len(self.ledger.entries) + len(self.ledger.file_records)
 
     # -- cases
@@ -306,7 +309,9 @@ class CellRun:
         self._run_entries(base, own.entries, 1, own)
         self.ledger.controls = [record for _, record in sorted(own.records.items())]
         verdicts = {record["case"]: record["verdict"] for record in self.ledger.controls}
-        off = sorted(case for case, verdict in CONTROLS.items() if verdicts.get(case) != verdict.value)
+        elsewhere = Verdict.PASS if self.planned.cell.device == "cpu" else Verdict.UNEXERCISED
+        must = {**CONTROLS, "control.runs_elsewhere": elsewhere}
+        off = sorted(case for case, verdict in must.items() if verdicts.get(case) != verdict.value)
         self.ledger.facts["controls"] = {"ok": not off, "off": off}
 
 
@@ -316,6 +321,6 @@ def _settle_all(ledger: Ledger, entries: list[Entry], attempt: int, found: dict[
             ledger.settle(entry, attempt, found[entry["case"]])
 
 
-def _selected(case: str, patterns: Sequence[str]) -> bool:
-    """Whether a case, or under twins the case that a twin belongs to, is selected."""
-    return any(selectors.matches(pattern, case.partition("~")[0]) for pattern in patterns)
+def _without_twin(case: str) -> str:
+    """The case that a twin belongs to, or the case itself."""
+    return case.partition("~")[0]

@@ -89,11 +89,14 @@ def test_an_empty_plan_says_why(configured: Config) -> None:
 def test_case_selects_the_files_that_can_hold_it(tmp_path: Path) -> None:
     cases = tmp_path / "mine"
     cases.mkdir()
-    (cases / "test_a.py").write_text("def test_one(): ...\nclass TestGroup:\n    def test_two(self): ...\n", encoding="utf-8")
+    (cases / "test_a.py").write_text(
+        "def test_one(): ...\nclass TestGroup:\n    def test_two(self): ...\n    class TestInner:\n        def test_in(self): ...\n",
+        encoding="utf-8",
+    )
     (cases / "test_b.py").write_text("def test_three(): ...\n", encoding="utf-8")
     (tmp_path / "pyproject.toml").write_text("[tool.conformance]\ncases = ['mine']\n", encoding="utf-8")
     configured = configfile.load(tmp_path)
-    for pattern in ("user.one", "user.one[x-1]", "user.one*", "user.Group.two"):
+    for pattern in ("user.one", "user.one[x-1]", "user.one*", "user.Group.two", "user.Group.Inner.in"):
         made = plan.make(configured, Selection(platform="linux_x86_64", families=("user",), cases=(pattern,)))
         assert [file.path.name for file in made.files] == ["test_a.py"]
 
@@ -110,3 +113,10 @@ def test_two_files_of_one_id_are_refused_with_both_paths(tmp_path: Path) -> None
     (tmp_path / "pyproject.toml").write_text("[tool.conformance]\ncases = ['mine']\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"user\.x: .*mine/a/test_x\.py and .*mine/b/test_x\.py"):
         plan.make(configfile.load(tmp_path), Selection(platform="linux_x86_64", families=("user",)))
+
+
+def test_two_targets_of_one_cell_are_refused(tmp_path: Path) -> None:
+    target = "[[tool.conformance.targets]]\nplatform = 'linux_x86_64'\ndevice = 'cpu'\n"
+    (tmp_path / "pyproject.toml").write_text(target + target, encoding="utf-8")
+    with pytest.raises(ConfigError, match="two targets make the cell"):
+        plan.make(configfile.load(tmp_path), Selection(platform="linux_x86_64"))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import project_with, records_of, run_conformance
 
+from conformance.cells import this_platform
+
 PLANTED = Path(__file__).parent / "planted"
-CELL = "torch2.13.0-py3.11-cpu-" + ("linux_x86_64" if os.uname().sysname == "Linux" else "macos_arm64")
+CELL = f"torch2.13.0-py3.11-cpu-{this_platform()}"
 
 EXPECTED = {
     "user.null_dereference": ("crash", "SIGSEGV, in call"),
@@ -34,6 +37,11 @@ EXPECTED = {
     "user.keyboard_interrupt": ("raises", "KeyboardInterrupt"),
     "user.pytest_exit": ("raises", "the whole session"),
     "user.json_patched": ("pass", ""),
+    "user.leaves_a_process_of_its_own_session": ("pass", ""),
+    "user.forked_child_goes_on": ("pass", ""),
+    "user.Outer.Inner.nested": ("pass", ""),
+    "user.Other.Inner.nested": ("pass", ""),
+    "user.observes_what_it_cannot": ("error", "'too large' cannot be observed: OverflowError"),
     "user.leaks": ("pass", ""),
     "user.leaks_are_put_back": ("pass", ""),
     "user.Old.unittest_style": ("wrong", "1 != 2"),
@@ -63,6 +71,7 @@ def test_every_planted_fault_is_recorded(tmp_path: Path, workers: str) -> None:
         assert (record["verdict"], words in record["reason"]) == (verdict, True), (case, record["verdict"], record["reason"])
     assert "line 9999" in found["user.prints_10000_lines"][0]["output_tail"]
     assert found["user.null_dereference"][0]["blame"]["source"] == "ctypes.string_at(0)"
+    assert not [process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == ["sleep", "299"]]
     _holds_no_name_of_this_machine(project / "reports" / "results", tmp_path)
 
 

@@ -60,3 +60,9 @@ def test_no_match_names_the_close_ones() -> None:
     with pytest.raises(ConfigError) as caught:
         selectors.select(["torch2.9.2-py3.11-cpu-linux_x86_64"], CELLS, "cell")
     assert "torch2.9.1-py3.11-cpu-linux_x86_64" in str(caught.value)
+
+
+def test_an_exact_id_comes_before_the_glob_that_it_also_is() -> None:
+    names = ["user.g[*]", "user.g[a]", "user.h"]
+    assert selectors.chosen(["user.g[*]"], names) == {"user.g[*]"}
+    assert selectors.chosen(["user.g*"], names) == {"user.g[*]", "user.g[a]"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,13 @@ def test_raises() -> None:
 def test_skips() -> None:
     """Must be `unsupported`, with its reason."""
     pytest.skip("as intended")
+
+
+def test_runs_elsewhere(device: Any) -> None:
+    """Must be `unexercised` on every device but the CPU: it asks for the device and uses the CPU."""
+    import torch  # not above: the processes that the next controls end would import it again
+
+    assert torch.ones(2).sum() == 2
 
 
 def test_crashes() -> None:

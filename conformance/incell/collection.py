@@ -88,7 +88,8 @@ def _refusal(item: Any) -> str:
     """Why the case is not run: marks that would hide a verdict, bodies that pytest would not run."""
     if item.get_closest_marker("xfail") is not None:
         return "xfail marks are refused: a known deviation belongs into the expectations file"
-    if inspect.iscoroutinefunction(getattr(item, "obj", None)):
+    body = getattr(item, "obj", None)
+    if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body):
         return "async cases are not run: call asyncio.run inside the case"
     return ""
 

@@ -45,11 +45,9 @@ def case_id(item: Any, settings: Settings) -> str:
     name = getattr(item, "originalname", None) or item.name.partition("[")[0]
     name = name[len("test_") :] if name.startswith("test_") else name
     if item.cls is not None:
-        name = f"{item.cls.__name__.removeprefix('Test')}.{name}".lstrip(".")
-    params = _param_ids(item)
+        name = ".".join([*(part.removeprefix("Test") or part for part in item.cls.__qualname__.split(".")), name])
     twin = getattr(item, "conformance_twin", None)
-    brackets = f"[{'-'.join(params)}]" if params else ""
-    return f"{family_of(str(item.path), settings)}.{name}{brackets}" + (f"~{twin}" if twin else "")
+    return f"{family_of(str(item.path), settings)}.{name}{_brackets(item, twin)}" + (f"~{twin}" if twin else "")
 
 
 def params_of(item: Any) -> dict[str, str]:
@@ -61,19 +59,12 @@ def params_of(item: Any) -> dict[str, str]:
     return {name: _readable(value) for name, value in callspec.params.items() if name not in idioms}
 
 
-def _param_ids(item: Any) -> list[str]:
-    bracket = item.name.partition("[")[2]
-    whole = bracket[:-1] if bracket.endswith("]") else ""
-    twin = getattr(item, "conformance_twin", None)
-    parts = [part for part in [whole] if part]
-    if twin and parts:
-        parts = [part for part in _without(whole, twin).split("\0") if part]
-    return parts
-
-
-def _without(whole: str, twin: str) -> str:
-    """`whole` without the part that names the twin; the twin's is always the last parameter."""
-    return whole[: -len(twin) - 1] if whole.endswith(f"-{twin}") else ("" if whole == twin else whole)
+def _brackets(item: Any, twin: str | None) -> str:
+    """The parameters' ids in brackets, as pytest names them, without the twin's: it is always the last."""
+    inner = item.name.partition("[")[2].removesuffix("]")
+    if twin:
+        inner = "" if inner == twin else inner.removesuffix(f"-{twin}")
+    return f"[{inner}]" if inner else ""
 
 
 def _readable(value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from conformance.incell.observations import ObservationError
 from conformance.incell.output import TAIL
 from conformance.incell.verdicts import Verdict
 
@@ -40,6 +41,8 @@ def judge(error: BaseException, phase: str, case_roots: tuple[str, ...]) -> Outc
     outcome = Outcome(Verdict.ERROR, "", exception, blame(error, case_roots), _trace(error, case_roots))
     if isinstance(error, pytest.xfail.Exception):
         outcome.reason = "the case calls pytest.xfail: known deviations belong into the expectations, not into cases"
+    elif isinstance(error, ObservationError):
+        outcome.reason = exception["message"]
     elif phase != "call":
         outcome.reason = f"fixture failed in {phase}: {exception['type']}: {_first_line(exception['message'])}"
     elif _is_own_claim(error, case_roots):

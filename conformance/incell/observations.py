@@ -8,8 +8,14 @@ import math
 import sys
 from typing import Any
 
+#: How many characters of a text are kept.
+KEPT_CHARACTERS = 4000
 #: How many of a tensor's elements are kept, so that cells compare by closeness too.
 KEPT_VALUES = 64
+
+
+class ObservationError(Exception):
+    """A value could not be observed: the harness's limit, not torch's fault."""
 
 
 class Observations:
@@ -21,10 +27,13 @@ class Observations:
     def __call__(self, name: str, value: Any, *, better: str | None = None) -> None:
         """Record `value` (a tensor, number, text or truth value) as `name`; `better` says which direction is an improvement."""
         if better not in (None, "lower", "higher"):
-            raise ValueError(f"better={better!r}: 'lower', 'higher' or None")
+            raise ObservationError(f"better={better!r}: 'lower', 'higher' or None")
         if name in self.values:
-            raise ValueError(f"observation {name!r} was made twice in one case")
-        self.values[name] = _described(value, better)
+            raise ObservationError(f"observation {name!r} was made twice in one case")
+        try:
+            self.values[name] = _described(value, better)
+        except Exception as error:
+            raise ObservationError(f"{name!r} cannot be observed: {type(error).__name__}: {error}") from error
 
 
 def _described(value: Any, better: str | None) -> dict[str, Any]:
@@ -35,7 +44,7 @@ def _described(value: Any, better: str | None) -> dict[str, Any]:
         return {"kind": "text", "value": str(value)}
     if isinstance(value, (int, float)):
         return {"kind": "number", "value": value if math.isfinite(value) else str(value), "better": better}
-    return {"kind": "text", "value": str(value)}
+    return {"kind": "text", "value": str(value)[:KEPT_CHARACTERS]}
 
 
 def describe_tensor(tensor: Any) -> dict[str, Any]:

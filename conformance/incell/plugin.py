@@ -68,6 +68,7 @@ class Recorder:
     """The files of one process: journal, output and traces. `finish` turns a trial into the journal's `end`."""
 
     def __init__(self, settings: Settings) -> None:
+        self._pid = os.getpid()
         self.journal = Journal(settings.journal)
         self.output = OutputFile(self.journal.stem + ".output")
         keep_stacks(self.journal.stem + ".trace")
@@ -81,7 +82,12 @@ class Recorder:
         self.output.begin()
 
     def finish(self, trial: Trial) -> None:
-        """The case ended by itself: put the process back and write the record."""
+        """The case ended by itself: put the process back and write the record.
+
+        A child that the case forked comes here too, with all that this process has: it ends, and its parent tells.
+        """
+        if os.getpid() != self._pid:
+            os._exit(0)
         leaked = trial.state.restore()
         self.journal.event("end", record=trial.record(self.output.end(), leaked, self.scrub))
 

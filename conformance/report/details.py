@@ -18,8 +18,8 @@ def details(result: ResultSet, expectations: Sequence[Expectation], name: str) -
     """The lines of every case or cell that `name` matches. Raises NothingSelectedError with the close ones when none does."""
     cells = {str(cell.cell): cell for cell in result.cells}
     cases = sorted({record["case"] for cell in result.cells for record in cell.records})
-    lines = [line for one in cells if selectors.matches(name, one) for line in _cell(cells[one], expectations)]
-    lines += [line for one in cases if selectors.matches(name, one) for line in _case(result, expectations, one)]
+    lines = [line for one in cells if one in selectors.chosen([name], cells) for line in _cell(cells[one], expectations)]
+    lines += [line for one in sorted(selectors.chosen([name], cases)) for line in _case(result, expectations, one)]
     if not lines:
         raise NothingSelectedError(f"no case or cell matches {name!r}{selectors.close_matches(name, [*cases, *cells])}")
     return lines

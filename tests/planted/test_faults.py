@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -175,6 +176,32 @@ def test_leaks_are_put_back() -> None:
     assert sys.path
     assert sys.getrecursionlimit() >= 1000
     assert signal.alarm(0) == 0
+
+
+def test_leaves_a_process_of_its_own_session() -> None:
+    subprocess.Popen(["sleep", "299"], start_new_session=True)
+
+
+def test_forked_child_goes_on() -> None:
+    if os.fork() == 0:
+        return
+    os.wait()
+
+
+class TestOuter:
+    class TestInner:
+        def test_nested(self) -> None:
+            assert True
+
+
+class TestOther:
+    class TestInner:
+        def test_nested(self) -> None:
+            assert True
+
+
+def test_observes_what_it_cannot(observe) -> None:
+    observe("too large", 10**400)
 
 
 def test_ordinary_5() -> None:
