@@ -63,6 +63,10 @@ class CellResult:
                 found[record["case"]] = record
         return dict(sorted(found.items()))
 
+    def case_ids(self) -> set[str]:
+        """The cases that were collected: any other record stands for a whole file."""
+        return {entry["case"] for entry in _entries(self.collected.get("cases"))}
+
     def titles(self) -> dict[str, str]:
         """Case -> the first line of its docstring, where collection noted one."""
         entries = _entries(self.collected.get("cases"))

@@ -46,11 +46,14 @@ def environment(where: Cell, **fields: Any) -> dict[str, Any]:
 
 
 def collected(records: Iterable[Record], titles: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What collection would have listed for `records`."""
-    cases = {entry["case"]: {name: entry[name] for name in ("case", "family", "subject", "environment")} for entry in records}
+    """What collection would have listed for `records`: cases, and of records at stage install the files."""
+    listed = list(records)
+    files = [{"case": entry["case"], "family": entry["family"]} for entry in listed if entry["stage"] == "install"]
+    whole = [entry for entry in listed if entry["stage"] != "install"]
+    cases = {entry["case"]: {name: entry[name] for name in ("case", "family", "subject", "environment")} for entry in whole}
     for case, title in (titles or {}).items():
         cases[case]["title"] = title
-    return {"schema": 1, "cases": list(cases.values()), "files": []}
+    return {"schema": 1, "cases": list(cases.values()), "files": files}
 
 
 def result(*cells: tuple[Cell, list[Record]], titles: Mapping[str, str] | None = None, **fields: Any) -> ResultSet:

@@ -227,6 +227,13 @@ def test_a_file_without_cases_counts_as_an_unknown_number() -> None:
     assert "1 whole file: number of cases unknown" in Page(index(result((cell("2.9.0"), rows)))).words()
 
 
+def test_a_case_that_was_judged_at_collection_is_no_file() -> None:
+    rows = [record("2.9.0", "init.values", "unsupported", stage="collect", reason="needs values, and meta holds none")]
+    words = Page(index(result((cell("2.9.0", "meta"), rows)))).words()
+    assert "number of cases unknown" not in words
+    assert "Measured 1 case" in words
+
+
 def test_problems_conflicts_and_what_is_off_are_shown() -> None:
     found = replace(
         grid(GRID, controls={"ok": False, "off": ["control.must_fail"]}), problems=[Problem("a/records.jsonl", 3, "is cut off")]

@@ -33,6 +33,11 @@ class Column:
         return self.cell.version
 
     @cached_property
+    def files(self) -> frozenset[str]:
+        """The outcomes that stand for whole case files, whose cases were never collected."""
+        return frozenset(self.outcomes) - self.result.case_ids()
+
+    @cached_property
     def measured(self) -> bool:
         """Whether any record came from it."""
         return any(record["verdict"] != Verdict.MISSING.value for record in self.outcomes.values())
@@ -63,11 +68,6 @@ class Group:
             if record is not None or not column.measured:
                 found.setdefault(column.version, []).extend([Verdict(record["verdict"])] if record else [])
         return {version: worst(verdicts) for version, verdicts in found.items()}
-
-
-def is_file(record: Record) -> bool:
-    """Whether the record stands for a whole case file whose cases were never collected."""
-    return "[" not in record["case"] and record["stage"] in ("install", "collect")
 
 
 def groups(result: ResultSet) -> list[Group]:

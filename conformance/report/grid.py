@@ -16,7 +16,7 @@ from conformance.frame import blamed, exception_of
 from conformance.incell.identity import FAMILIES
 from conformance.incell.verdicts import Verdict
 from conformance.plaintext import visible
-from conformance.report.columns import Column, Group, is_file
+from conformance.report.columns import Column, Group
 from conformance.standings import covering
 
 #: A sign for each verdict, so that shape tells it where colour does not.
@@ -75,7 +75,8 @@ def count(column: Column, family: str) -> Count:
     """The counts of a family in one column."""
     records = [record for record in column.outcomes.values() if record["family"] == family]
     counted = Counter(Verdict(record["verdict"]) for record in records)
-    return Count([(verdict, counted[verdict]) for verdict in Verdict if counted[verdict]], sum(map(is_file, records)))
+    files = sum(record["case"] in column.files for record in records)
+    return Count([(verdict, counted[verdict]) for verdict in Verdict if counted[verdict]], files)
 
 
 def rows(groups: Sequence[Group], family: str, expectations: Sequence[Expectation]) -> Iterator[Row]:

@@ -10,7 +10,7 @@ from datetime import date
 
 from conformance.expectations import Expectation
 from conformance.incell.verdicts import Verdict
-from conformance.report.columns import Group, is_file
+from conformance.report.columns import Group
 from conformance.standings import covering
 
 _MONTHS = (
@@ -88,7 +88,7 @@ def headline(groups: Sequence[Group], expectations: Sequence[Expectation]) -> He
         devices=list(dict.fromkeys(column.cell.device for column in measured)),
         cells=len(measured),
         unmeasured=len(columns) - len(measured),
-        cases=len({case for column in measured for case, record in column.outcomes.items() if not is_file(record)}),
+        cases=len({case for column in measured for case in column.outcomes if case not in column.files}),
         verdicts={verdict: counts[verdict] for verdict in Verdict if counts[verdict]},
         unexpected=sum(covering(record, expectations) is None for record in deviating),
         since=days[0] if days else "",
