@@ -116,6 +116,26 @@ def test_export_names_no_device(build: Callable[[], nn.Module], device: torch.de
     assert devices == []
 
 
+def read_calls(program: Any) -> list[str]:
+    """The devices that the program's calls name."""
+    return _devices(program)
+
+
+def reads_state(program: Any) -> list[str]:
+    """The devices of the program's parameters and buffers: constants that its calls name are not among them."""
+    return sorted({str(tensor.device) for tensor in program.state_dict.values()})
+
+
+@catches(reads_state, read=read_calls)
+def test_export_shows_its_devices(read: Code, device: torch.device) -> None:
+    """The device that an export froze can be read in the program, before it runs on another one.
+
+    pytorch/pytorch#145995. 2.1 to 2.15.
+    """
+    program = export(PositionsOnDevice(), (uniform((2, 3)).to(device),)).program
+    assert [torch.device(name).type for name in read(program)] == [device.type]
+
+
 def move_by_pass(program: Any) -> Any:
     """torch's own pass."""
     from torch.export.passes import move_to_device_pass
