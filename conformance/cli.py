@@ -121,6 +121,9 @@ def _add_readers(adders: _Adders) -> None:  # type: ignore[valid-type]
     gate.add_argument("directory", nargs="?", type=Path, metavar="DIR", help="folder of results, in place of the configured one")
     show = _command(adders, "show", commands.show, "what was measured of a case or in a cell")
     show.add_argument("name", help="a case or a cell, by id or glob")
+    catalogue = _command(adders, "catalogue", commands.catalogue, "what each case asks, where that is known from, and what it catches")
+    catalogue.add_argument("families", nargs="*", metavar="FAMILY", help="families of cases (default: the configured ones)")
+    catalogue.add_argument("--write", type=Path, metavar="DIR", help="write the table of cases into each family's page, DIR/<family>.md")
 
 
 def _add_upkeep(adders: _Adders) -> None:  # type: ignore[valid-type]

@@ -116,6 +116,25 @@ def _report(config: Config, cells: set[str] | None) -> int:
     return judgement.exit_code
 
 
+def catalogue(arguments: argparse.Namespace) -> int:
+    """Print the catalogue of the cases, or write it into the families' pages."""
+    from conformance import catalogue as catalogues
+
+    config = _config(arguments)
+    files = plans.case_files(config, plans.Selection(families=tuple(arguments.families)))
+    for family in dict.fromkeys(file.family for file in files):
+        found = catalogues.entries(file for file in files if file.family == family)
+        if arguments.write is None:
+            print("\n".join(catalogues.lines(found)))
+            continue
+        path = arguments.write / f"{family}.md"
+        if not path.is_file():
+            raise ConfigError(f"there is no page at {path}: write what the family asks, and the line {catalogues.MARKER}")
+        path.write_text(catalogues.page(path.read_text(encoding="utf-8"), found), encoding="utf-8")
+        print(f"{path}: {len(found)} cases")
+    return 0
+
+
 def show(arguments: argparse.Namespace) -> int:
     """Print what is known of a case or a cell."""
     from conformance import results

@@ -96,7 +96,7 @@ class Plan:
 
 def make(config: Config, selection: Selection) -> Plan:
     """The plan of a selection. Raises ConfigError for a selector that matches nothing, NothingSelectedError for an empty plan."""
-    files = _files(config, selection)
+    files = case_files(config, selection)
     included, excluded = _cells(config, selection)
     cells = _narrowed(included, selection)
     if not cells:
@@ -201,7 +201,8 @@ def _narrowed(cells: list[PlannedCell], selection: Selection) -> list[PlannedCel
     return [planned for planned in cells if str(planned.cell) in kept]
 
 
-def _files(config: Config, selection: Selection) -> list[CaseFile]:
+def case_files(config: Config, selection: Selection) -> list[CaseFile]:
+    """The files of the selected families and cases. Raises ConfigError for what matches nothing."""
     known = list(dict.fromkeys([*config.families, "user"] if config.cases else config.families))
     families = selectors.select(selection.families, known, "family") if selection.families else known
     files = [file for family in families if family != "user" for file in _family_files(builtin_cases(), family)]
