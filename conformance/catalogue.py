@@ -1,4 +1,4 @@
-"""The catalogue: what each built-in case asks, where that is known from, and which wrong twins it catches, read without running anything."""
+"""The catalogue: what each case asks, where that is known from, and which wrong twins it catches. Nothing runs to tell it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 #: Ends what is written by hand in a family's page; the table of its cases follows.
 MARKER = "<!-- cases -->"
+_HEAD = ("| case | what holds | known from, since and until | wrong twins |", "|---|---|---|---|")
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,8 @@ def page(text: str, found: list[Entry]) -> str:
         raise ConfigError(f"the page has no line {MARKER}, after which the table of cases is written")
     rows = [f"| {_code(entry.name)} | {_cell(entry.title)} | {_cell(entry.source)} | {_twins(entry)} |" for entry in found]
     twins = sum(len(entry.twins) for entry in found)
-    head = [
-        f"{len(found)} cases catch {twins} wrong twins.",
-        "",
-        "| case | what holds | known from, since and until | wrong twins |",
-        "|---|---|---|---|",
-    ]
-    return "\n".join([by_hand + MARKER, "", *head, *rows, ""])
+    count = f"{len(found)} cases catch {twins} wrong twins."
+    return "\n".join([by_hand + MARKER, "", count, "", *_HEAD, *rows, ""])
 
 
 def _of_file(file: CaseFile) -> Iterator[Entry]:
