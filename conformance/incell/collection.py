@@ -19,11 +19,13 @@ from conformance.incell.settings import Settings
 NO_VALUES = "needs values, and meta holds none"
 
 
-def requirements_of(item: Any) -> list[str]:
-    """The packages that the case and its subject declare, sorted."""
+def requirements_of(item: Any, settings: Settings) -> list[str]:
+    """The packages that the case and its subject declare, sorted. A user's subject is not imported for it: it may not be here."""
     needs = {need for mark in item.iter_markers("requires") for need in mark.args if is_package(need)}
     alias = _subject_alias(item)
-    if alias is not None:
+    if alias in settings.subjects:
+        needs.update(settings.subjects[alias]["requirements"])
+    elif alias is not None:
         from conformance.subjects import get
 
         needs.update(get(alias).requirements)
@@ -47,6 +49,8 @@ def select(items: list[Any], settings: Settings, scrub: Scrubber | None) -> tupl
 
 
 def _planned(item: Any, settings: Settings) -> bool:
+    if settings.subjects and _subject_alias(item) not in settings.subjects:
+        return False
     if settings.twins and getattr(item, "conformance_twin", None) is None:
         return False
     if item.get_closest_marker("host") and settings.device != "cpu":
@@ -56,7 +60,7 @@ def _planned(item: Any, settings: Settings) -> bool:
 
 def describe(item: Any, settings: Settings, scrub: Scrubber) -> dict[str, Any]:
     """What the supervisor must know of a planned case before it runs."""
-    requirements = requirements_of(item)
+    requirements = requirements_of(item, settings)
     marks = {"limits": list(item.iter_markers("limits"))}
     twin: Twin | None = getattr(item, "conformance_twin_of", None)
     return {
@@ -105,12 +109,22 @@ def _title(item: Any) -> str:
     return next((line.strip() for line in doc.splitlines() if line.strip()), "")
 
 
-def parametrize_first(metafunc: pytest.Metafunc) -> None:
+def parametrize_first(metafunc: pytest.Metafunc, settings: Settings) -> None:
     """Subjects and dtypes come first in a case's brackets."""
     for mark_name, fixture in (("subjects", "subject"), ("dtypes", "dtype")):
         mark = metafunc.definition.get_closest_marker(mark_name)
         if mark is not None and fixture in metafunc.fixturenames:
-            metafunc.parametrize(fixture, list(mark.args), ids=list(mark.args), indirect=True)
+            values = list(mark.args) or _subjects(settings)
+            metafunc.parametrize(fixture, values, ids=values, indirect=True)
+
+
+def _subjects(settings: Settings) -> list[str]:
+    """What a check runs on: the user's subjects where there are any, else all that ship with the tool."""
+    if settings.subjects:
+        return sorted(settings.subjects)
+    from conformance.subjects import aliases
+
+    return list(aliases())
 
 
 def parametrize_idiom(metafunc: pytest.Metafunc, *, twins: bool) -> None:

@@ -33,19 +33,19 @@ class Outcome:
     trace: str = ""
 
 
-def judge(error: BaseException, phase: str, case_roots: tuple[str, ...]) -> Outcome:
-    """The verdict on an exception that left `phase` (`setup`, `call` or `teardown`) of a case."""
+def judge(error: BaseException, phase: str, case_roots: tuple[str, ...], subject_roots: tuple[str, ...] = ()) -> Outcome:
+    """The verdict on an exception that left `phase` (`setup`, `call` or `teardown`) of a case; `subject_roots` hold the user's model."""
     if isinstance(error, pytest.skip.Exception):
         return Outcome(Verdict.UNSUPPORTED, _message(error))
     exception = {"type": _type_name(error, case_roots), "message": _message(error)}
-    outcome = Outcome(Verdict.ERROR, "", exception, blame(error, case_roots), _trace(error, case_roots))
+    outcome = Outcome(Verdict.ERROR, "", exception, blame(error, case_roots, subject_roots), _trace(error, case_roots))
     if isinstance(error, pytest.xfail.Exception):
         outcome.reason = "the case calls pytest.xfail: known deviations belong into the expectations, not into cases"
     elif isinstance(error, ObservationError):
         outcome.reason = exception["message"]
     elif phase != "call":
         outcome.reason = f"fixture failed in {phase}: {exception['type']}: {_first_line(exception['message'])}"
-    elif _is_own_claim(error, case_roots):
+    elif _is_own_claim(error, case_roots, subject_roots):
         outcome.verdict, outcome.reason = Verdict.WRONG, _claim(exception["message"], outcome.blame)
     else:
         outcome.verdict = Verdict.RAISES
@@ -60,7 +60,7 @@ def _claim(message: str, blame: dict[str, Any] | None) -> str:
     return source if source and told in ("", "assert False", "assert not True", "assert None") else told or "assertion failed"
 
 
-def _is_own_claim(error: BaseException, case_roots: tuple[str, ...]) -> bool:
+def _is_own_claim(error: BaseException, case_roots: tuple[str, ...], subject_roots: tuple[str, ...]) -> bool:
     """Whether the exception says that a claim of the case does not hold, rather than that torch or a subject raised."""
     if isinstance(error, pytest.fail.Exception):
         return True
@@ -70,22 +70,36 @@ def _is_own_claim(error: BaseException, case_roots: tuple[str, ...]) -> bool:
     if not frames:
         return True
     innermost = os.path.realpath(frames[-1][0])
-    if innermost.startswith(_SUBJECTS):
+    if innermost.startswith((_SUBJECTS, *subject_roots)) and not _is_installed(innermost):
         return False
     ours = (*case_roots, _PACKAGE + os.sep)
     return innermost.startswith(ours) or any(part in innermost for part in _ASSERTING)
 
 
-def blame(error: BaseException, case_roots: tuple[str, ...]) -> dict[str, Any] | None:
-    """File, line and source of the innermost frame in the case or a subject; in a helper of ours, or of all, without one."""
+def blame(error: BaseException, case_roots: tuple[str, ...], subject_roots: tuple[str, ...] = ()) -> dict[str, Any] | None:
+    """File, line and source that the exception itself names as `blame`; else of the innermost frame in the user's model; else in the case
+    or a subject of ours; else in a helper of ours, or of all.
+    """
+    named = getattr(error, "blame", None)
+    if isinstance(named, dict):
+        return named
     frames = _frames(error.__traceback__)
     if not frames:
         return None
     real = [os.path.realpath(frame[0]) for frame in frames]
+    of_model = [frame for frame, path in zip(frames, real) if path.startswith(subject_roots or ("\0",)) and not _is_installed(path)]
+    if of_model:
+        file, line, source = of_model[-1]
+        return {"file": file, "line": line, "source": source}
     own = [frame for frame, path in zip(frames, real) if path.startswith((*case_roots, _SUBJECTS))]
     helping = [frame for frame, path in zip(frames, real) if path.startswith(_PACKAGE + os.sep) and not path.startswith(_IN_CELL)]
     file, line, source = (own or helping or frames)[-1]
     return {"file": file, "line": line, "source": source}
+
+
+def _is_installed(path: str) -> bool:
+    """Whether a file belongs to an installed package: an environment may lie inside the user's project."""
+    return f"{os.sep}site-packages{os.sep}" in path
 
 
 def _frames(trace: TracebackType | None) -> list[tuple[str, int, str]]:

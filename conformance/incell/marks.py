@@ -15,7 +15,7 @@ REGISTERED = {
     "requires": "requires(*needs): a version bound, a dotted torch attribute, a named feature, or a package requirement",
     "catches": "catches(*wrong, name=right): the idiom under test and the wrong twins that this case must catch",
     "dtypes": "dtypes(*names): parametrizes the fixture `dtype`",
-    "subjects": "subjects(*aliases): parametrizes the fixture `subject`",
+    "subjects": "subjects(*aliases): parametrizes the fixture `subject`; without aliases the case is a check of any subject",
     "values": "needs numbers: unsupported on a device that holds none (meta)",
     "host": "never touches a device: planned in cpu cells only",
     "deep": "costs minutes: planned at --depth deep only",
@@ -65,7 +65,10 @@ def dtypes(*names: str) -> pytest.MarkDecorator:
 
 
 def subjects(*aliases: str) -> pytest.MarkDecorator:
-    """The subjects, by alias, that the fixture `subject` takes in turn."""
+    """The subjects, by alias, that the fixture `subject` takes in turn.
+
+    Without aliases the case is a check: it holds for any subject, runs on each that ships with the tool, and on the user's own.
+    """
     return pytest.mark.subjects(*aliases)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,7 +22,7 @@ from conformance.incell.settings import Settings, load
 from conformance.incell.stacks import keep_stacks
 from conformance.incell.torchstate import seed_all
 from conformance.incell.trial import Trial
-from conformance.incell.verdicts import Verdict
+from conformance.incell.verdicts import Stage, Verdict
 
 pytest.register_assert_rewrite("conformance.instruments")
 
@@ -36,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for description in marks.REGISTERED.values():
         config.addinivalue_line("markers", description)
     settings = load()
+    _register_subjects(settings)
     controls_workers = bool(getattr(config.option, "numprocesses", None)) and not hasattr(config, "workerinput")
     recorder = Recorder(settings) if settings.journal and not controls_workers else None
     if settings.journal:
@@ -45,8 +47,26 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Cell(config, settings, recorder), "conformance-cell")
 
 
+def _register_subjects(settings: Settings) -> None:
+    """Make the user's subjects known; their code is imported by the first case that builds one."""
+    sys.path[:0] = [root for root in settings.subject_roots if os.path.isdir(root) and root not in sys.path]
+    if settings.subjects:
+        from conformance.subjects import register
+
+        for alias, subject in settings.subjects.items():
+            register(alias, subject["reference"])
+
+
 class SessionEndError(Exception):
     """Stands for an exception by which a case would end the whole session: the interrupts of a real user do not come this way."""
+
+    def __init__(self, original: BaseException) -> None:
+        super().__init__(repr(original))
+        self.original = original
+
+
+class NoSubjectError(Exception):
+    """Stands for what a user's subject raised while it was imported or built for the first time."""
 
     def __init__(self, original: BaseException) -> None:
         super().__init__(repr(original))
@@ -121,6 +141,7 @@ class Cell:
         self.backend = backend(settings.device)
         self.twins = settings.twins or bool(config.getoption("--twins"))
         self.roots = tuple(os.path.realpath(root).rstrip(os.sep) + os.sep for root in settings.case_roots)
+        self.subject_roots = tuple(_prefix(root) for root in settings.subject_roots)
         self.trial: Trial | None = None
         #: The running case's marks by name, the closest first.
         self.marks: dict[str, list[pytest.Mark]] = {}
@@ -151,7 +172,7 @@ class Cell:
     @pytest.hookimpl(wrapper=True)
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> Generator[None, None, None]:
         """Parameters in a fixed order: subject, dtype, the case's own, the idiom."""
-        collection.parametrize_first(metafunc)
+        collection.parametrize_first(metafunc, self.settings)
         yield
         collection.parametrize_idiom(metafunc, twins=self.twins)
 
@@ -234,7 +255,12 @@ class Cell:
         error = call.excinfo.value if call.excinfo is not None else None
         if isinstance(error, SessionEndError):
             error = error.original
-        outcome = judge(error, call.when, self.roots) if error is not None else None
+        phase = "call" if isinstance(error, NoSubjectError) else call.when
+        if isinstance(error, NoSubjectError):
+            error = error.original
+        outcome = judge(error, phase, self.roots, self.subject_roots) if error is not None else None
+        if phase != call.when and self.trial is not None:
+            self.trial.stage_reached = Stage.BUILD
         if outcome is not None and self.trial is not None:
             self.trial.outcomes.append(outcome)
         if self.recorder is None:
@@ -268,10 +294,15 @@ class Cell:
 
     @pytest.fixture
     def subject(self, request: pytest.FixtureRequest) -> Any:
-        """The subjects of the mark `subjects` in turn."""
+        """The subjects of the mark `subjects` in turn; a user's that cannot be had is the subject's fault, not the harness's."""
         from conformance.subjects import get
 
-        return get(request.param)
+        if request.param not in self.settings.subjects:
+            return get(request.param)
+        try:
+            return get(request.param)
+        except Exception as error:
+            raise NoSubjectError(error) from error
 
     @pytest.fixture
     def observe(self) -> Callable[..., None]:
@@ -289,6 +320,12 @@ class Cell:
     def depth(self) -> str:
         """`default` or `deep`."""
         return self.settings.depth
+
+
+def _prefix(root: str) -> str:
+    """What the path of each file below `root` begins with; a file is its own."""
+    real = os.path.realpath(root)
+    return real if os.path.isfile(real) else real.rstrip(os.sep) + os.sep
 
 
 def _marks_of(item: Any) -> dict[str, list[pytest.Mark]]:

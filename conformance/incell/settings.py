@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 #: Environment variable that holds the path of the settings file.
 VARIABLE = "CONFORMANCE_SETTINGS"
@@ -28,8 +29,10 @@ class Settings:
     timeout_s: float = 120.0
     depth: str = "default"
     twins: bool = False
-    #: Import paths or files that define further subjects, by alias.
-    subjects: dict[str, str] = field(default_factory=dict)
+    #: The user's subjects by alias, each with its `reference` and `requirements`. Where there are any, they are what cases are run on.
+    subjects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: Folders and files that hold the subjects' code: on the import path where they are folders, and the first to be blamed.
+    subject_roots: list[str] = field(default_factory=list)
     #: Roots of case folders; a file directly under `<root>/<family>/` belongs to that family.
     case_roots: list[str] = field(default_factory=list)
     #: Those of `case_roots` that hold the user's own files: their family is `user`.

@@ -1,11 +1,12 @@
 """Subjects: models under test, each with its requirements, how to build it, and inputs that vary.
 
 A subject is found by its alias: `get("gpt")` imports `conformance.subjects.gpt` and returns its `SUBJECT`, so that
-naming a subject costs nothing until it is used.
+naming a subject costs nothing until it is used. A user's own is known by the reference that it was registered with.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 
 from conformance.subjects.subject import Inputs, Subject
@@ -15,17 +16,28 @@ MODULES = {
     "gpt": "conformance.subjects.gpt",
     "opt": "conformance.subjects.opt",
 }
+_REGISTERED: dict[str, str] = {}
 
-__all__ = ["MODULES", "Inputs", "Subject", "aliases", "get"]
+__all__ = ["MODULES", "Inputs", "Subject", "aliases", "get", "register"]
+
+
+def register(alias: str, reference: str) -> None:
+    """Let `alias` stand for the subject that `reference` names, as `package.module:build`."""
+    _REGISTERED[alias] = reference
 
 
 def aliases() -> tuple[str, ...]:
     """Aliases of all known subjects, sorted."""
-    return tuple(sorted(MODULES))
+    return tuple(sorted({*MODULES, *_REGISTERED}))
 
 
+@functools.cache
 def get(alias: str) -> Subject:
     """The subject called `alias`; raises KeyError that names those there are."""
+    if alias in _REGISTERED:
+        from conformance.subjects.references import load
+
+        return load(alias, _REGISTERED[alias])
     if alias not in MODULES:
         raise KeyError(f"no subject {alias!r}: there are {', '.join(aliases())}")
     found = importlib.import_module(MODULES[alias]).SUBJECT
