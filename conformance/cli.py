@@ -78,10 +78,19 @@ def _add_runs(adders: _Adders) -> None:  # type: ignore[valid-type]
         _add_selection(parser)
     for parser in (matrix, run):
         _add_options(parser)
-    run.add_argument(
-        "--here", action="store_true", help="in the environment that runs this command, which must have the cell's torch and pytest"
-    )
     run.add_argument("--twins", action="store_true", help="give each case its wrong twins and record them under twins/")
+    check = _command(adders, "check", commands.check, "run the checks of every family on a model of yours")
+    check.add_argument("subject", help="package.module:build, file.py:build, transformers:LlamaModel, timm:resnet18, or a configured alias")
+    check.add_argument("--alias", default="", help="what the model is called in case ids and reports, as my_gpt")
+    check.add_argument(
+        "--with", dest="requirements", action="append", default=[], metavar="REQ", help="a package it needs; may be given again"
+    )
+    _add_selection(check)
+    _add_options(check)
+    for parser in (run, check):
+        parser.add_argument(
+            "--here", action="store_true", help="in the environment that runs this command, which must have torch and pytest"
+        )
     plan.add_argument("--json", action="store_true", help="for a CI matrix")
     plan.add_argument("--explain", action="store_true", help="name the cells that are out as well, with the reason")
     plan.add_argument("--cases", action="store_true", help="collect in each cell's environment and list the cases")

@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conformance import configfile, selectors
+from conformance import configfile, selectors, subjectspecs
 from conformance import matrix as matrices
 from conformance import plan as plans
 from conformance.config import Config, builtin_cases
@@ -48,6 +48,20 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(found.lines()))
         return found.exit_code
     return 0
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Run the checks on the user's model, print what they say, and leave the report; 1 where it fails one of them."""
+    from conformance import checking, expectations
+
+    config = _config(arguments)
+    model = subjectspecs.spec(arguments.subject, config, alias=arguments.alias, requirements=arguments.requirements)
+    config = replace(config, reports=config.reports / "check" / model.alias)
+    selection = replace(_selection(arguments), subjects=(model,))
+    if arguments.here:
+        config, selection = checking.here(config, selection)
+    known = [entry for path in config.expectations for entry in expectations.load(path)]
+    return checking.check(config, plans.make(config, selection), _options(arguments), model, known)
 
 
 def plan(arguments: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _PACKAGE = Path(__file__).parent
 DEVICES = ("cpu", "cuda", "mps", "xla", "xpu", "meta")
@@ -69,6 +70,8 @@ class Config:
     workers: int | None
     threads: int
     limits: Limits
+    #: The user's models by alias, each with `build` and `requirements`.
+    subjects: dict[str, dict[str, Any]]
     releases: dict[str, Release]
     profiles: dict[str, tuple[str, ...]]
     targets: tuple[Target, ...]

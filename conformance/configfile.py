@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from difflib import get_close_matches
 from pathlib import Path
@@ -148,6 +149,7 @@ class _Reader:
             workers=workers if isinstance(workers, int) else None,
             threads=self.positive(table, "threads", int, ""),
             limits=self._limits(self.value(table, "limits", dict)),
+            subjects=self._subjects(self.value(table, "subjects", dict)),
             releases=releases,
             profiles=profiles,
             targets=self._targets(self.value(table, "targets", list)),
@@ -176,6 +178,20 @@ class _Reader:
             install_s=self.positive(table, "install-s", float, where),
             free_disk_gb=None if disk == "auto" else self.positive(table, "free-disk-gb", float, where),
         )
+
+    def _subjects(self, table: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        subjects = {}
+        for alias, entry in table.items():
+            where = f"subjects.{alias}."
+            if not re.fullmatch(r"[a-z0-9_]+", alias):
+                self.wrong(f"subjects.{alias}", "an alias is made of a-z, 0-9 and _")
+            if not isinstance(entry, dict):
+                self.wrong(f"subjects.{alias}", 'must be a table, as { build = "package.module:build" }')
+                continue
+            self._unknown(entry, ("build", "requirements"), where)
+            filled = {"requirements": [], **entry}
+            subjects[alias] = {"build": self.value(filled, "build", str, where), "requirements": self.texts(filled, "requirements", where)}
+        return subjects
 
     def _releases(self, project: Path, table: dict[str, Any]) -> dict[str, Release]:
         releases = {}

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from packaging.version import Version
 
 from conformance import interpreters
@@ -164,7 +165,7 @@ class Environments:
         if request.index_url:
             arguments += ["--index", request.index_url, "--prerelease", "allow"]
         lock = self._kept_lock(request)
-        wanted = [torch, *request.requirements, *request.tools]
+        wanted = [torch, *(word for need in request.requirements for word in _as_arguments(need)), *request.tools]
         if lock is not None:
             try:
                 return self._uv(*arguments, "--constraint", str(lock), *wanted)
@@ -258,6 +259,12 @@ class AtHand(Environments):
 
     def _backend(self, planned: PlannedCell) -> str:
         return ""
+
+
+def _as_arguments(requirement: str) -> list[str]:
+    """A requirement as uv takes it: a project's own folder is installed in place, so that its code is the one that is checked."""
+    folder = (Requirement(requirement).url or "").removeprefix("file://")
+    return ["--editable", folder] if folder and Path(folder).is_dir() else [requirement]
 
 
 @contextmanager

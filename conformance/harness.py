@@ -19,6 +19,7 @@ from conformance.journals import Journals
 from conformance.launch import Bounds, Ending, launch
 from conformance.ledger import placeholders
 from conformance.plan import PlannedCell
+from conformance.subjectspecs import SubjectSpec
 
 _PACKAGE = Path(__file__).parent.resolve()
 #: Variables of the user that would steer pytest or Python inside the cell.
@@ -35,6 +36,7 @@ class Harness:
     work: Path
     depth: str
     twins: bool = False
+    subjects: tuple[SubjectSpec, ...] = ()
     tick: Callable[[Journals], None] = lambda journals: None
     #: Environments that were used, by requirement set.
     provided: dict[str, Environment] = field(default_factory=dict)
@@ -138,6 +140,8 @@ class Harness:
             timeout_s=self.config.limits.timeout_s,
             depth=self.depth,
             twins=self.twins,
+            subjects={each.alias: {"reference": each.reference, "requirements": list(each.requirements)} for each in self.subjects},
+            subject_roots=[str(root) for root in dict.fromkeys(root for each in self.subjects for root in each.roots)],
             case_roots=[str(root) for root in self.case_roots],
             user_roots=[str(root) for root in self.config.cases],
             roots=self._roots(),

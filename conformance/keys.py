@@ -36,8 +36,8 @@ def case_code(path: Path) -> str:
     return files_digest([*beside, *path.parent.parent.glob("conftest.py")])
 
 
-def record_key(entry: dict[str, Any], *, lock: Iterable[str], seed: int, threads: int, variables: Iterable[tuple[str, str]]) -> str:
-    """The key of a case's record in one environment: equal keys, equal facts."""
+def record_key(entry: dict[str, Any], surroundings: Any) -> str:
+    """The key of a case's record: equal keys, equal facts. `surroundings` is all that it depends on beside its own code and limits."""
     limits = (entry.get("timeout_s"), entry.get("memory_mb"))
     code = (in_cell_code(), case_code(Path(entry["file"])), entry["case"], entry.get("expected"))
-    return digest(code, limits, sorted(lock), seed, threads, sorted(variables))
+    return digest(code, limits, surroundings)

@@ -17,6 +17,7 @@ from conformance.cells import Cell, this_platform
 from conformance.config import DEVICES, Config, Release, Target, builtin_cases
 from conformance.errors import ConfigError, NothingSelectedError
 from conformance.incell.identity import stem_of
+from conformance.subjectspecs import SubjectSpec
 
 SCHEMA = 1
 
@@ -34,6 +35,8 @@ class Selection:
     cases: tuple[str, ...] = ()
     depth: str = ""
     platform: str = ""
+    #: The user's models: where there are any, the checks run on them and nothing else runs.
+    subjects: tuple[SubjectSpec, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +92,7 @@ class Plan:
             "tool": __version__,
             "depth": self.depth,
             "selected_cases": list(self.selection.cases),
+            "subjects": [subject.alias for subject in self.selection.subjects],
             "cells": [cell.as_json() for cell in self.cells],
             "files": [file.as_json() for file in self.files],
         }
@@ -209,7 +213,14 @@ def case_files(config: Config, selection: Selection) -> list[CaseFile]:
     if "user" in families:
         files += [file for root in config.cases for file in _user_files(root)]
     _refuse_equal_ids(files)
+    if selection.subjects:
+        files = [file for file in files if _has_checks(file)]
     return _with_case(files, selection.cases) if selection.cases else files
+
+
+def _has_checks(file: CaseFile) -> bool:
+    """Whether a file has a case that holds for any subject: one that wears `@subjects()`."""
+    return "@subjects()" in file.path.read_text(encoding="utf-8")
 
 
 def _refuse_equal_ids(files: list[CaseFile]) -> None:

@@ -69,7 +69,7 @@ class CellRun:
         self.progress = progress
         kind, name = "twins" if options.twins else "results", str(planned.cell)
         work = config.reports / "work" / kind / name
-        self.harness = Harness(config, planned, work, plan.depth, options.twins, self._tick)
+        self.harness = Harness(config, planned, work, plan.depth, options.twins, plan.selection.subjects, self._tick)
         self.ledger = Ledger(name, config.reports / kind / name, work, self.harness.case_roots)
         #: How many cases, or files whose cases are not known, the selection left here.
         self.selected = 0
@@ -119,7 +119,7 @@ class CellRun:
         used = self.harness.provided
         if used:
             self.ledger.facts["environments"] = {
-                name: {"requirements": list(environment.request.requirements), "freeze": list(environment.lock)}
+                name: {"requirements": self.harness.scrub().tree(list(environment.request.requirements)), "freeze": list(environment.lock)}
                 for name, environment in sorted(used.items())
             }
         complete = not interrupted and not self.plan.selection.cases
@@ -194,6 +194,7 @@ class CellRun:
     def _collect(self, base: Environment) -> None:
         """Which cases exist here, unless the same files were collected in the same environment before."""
         code = [(file.case, keys.case_code(file.path)) for file in self.plan.files]
+        code += [(each.alias, f"{each.reference} {each.requirements}") for each in self.plan.selection.subjects]
         self._collect_key = keys.digest(self._facts_key, code, self.plan.depth, self.config.limits.timeout_s, self.options.twins)
         before = self.ledger.previous_collected
         if before.get("key") == self._collect_key and before.get("complete") and before["cases"]:
@@ -245,8 +246,10 @@ class CellRun:
                 self._settle(entry, Verdict.ERROR, Stage.INSTALL, str(error))
             return
         config, variables = self.config, self.planned.target.variables
+        models = {each.alias: (each.reference, each.code()) for each in self.plan.selection.subjects}
         for entry in entries:
-            entry["key"] = keys.record_key(entry, lock=environment.lock, seed=config.seed, threads=config.threads, variables=variables)
+            surroundings = (sorted(environment.lock), config.seed, config.threads, sorted(variables), models.get(entry["subject"]))
+            entry["key"] = keys.record_key(entry, surroundings)
         for attempt in range(1, self.options.repeat + 1):
             for entry in entries:
                 self.ledger.keep(entry, attempt)

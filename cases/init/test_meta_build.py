@@ -107,7 +107,7 @@ def resets_matrices_only(module: nn.Module) -> None:
 
 
 @values
-@subjects("gpt", "opt")
+@subjects()
 @catches(resets_matrices_only, init=None)
 def test_subject_init_writes_everything(
     init: Callable[[nn.Module], None] | None, subject: Any, device: torch.device, observe: Callable[..., None]
@@ -118,7 +118,7 @@ def test_subject_init_writes_everything(
     """
     left = poison.untouched(lambda: materialise(subject.skeleton(), device), init or subject.initialise)
     observe("untouched", len(left), better="lower")
-    assert left == []
+    assert not left, f"never written: {', '.join(left)}"
 
 
 def skips_buffers(module: nn.Module) -> None:

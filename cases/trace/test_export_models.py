@@ -12,7 +12,7 @@ from torch import nn
 from conformance.incell import catches, limits, requires, subjects, uncounted, values
 from conformance.incell.marks import Twin
 from conformance.instruments.capture import export
-from conformance.instruments.generalization import check_generalizes
+from conformance.instruments.models import check_model
 
 pytestmark = [requires("export"), values, uncounted("torch.export records what runs")]
 
@@ -32,7 +32,7 @@ def exports_shapes_of_example(subject: Any, model: nn.Module, device: torch.devi
 
 
 @STRICT
-@subjects("gpt", "opt")
+@subjects()
 @limits(timeout_s=300)
 @catches(Twin(exports_shapes_of_example, "raises"), capture=export_what_varies)
 def test_subject_export_generalizes(capture: Code, subject: Any, strict: bool, device: torch.device, observe: Observe, stage: Any) -> None:
@@ -47,4 +47,4 @@ def test_subject_export_generalizes(capture: Code, subject: Any, strict: bool, d
         with stage("capture"):
             run = capture(subject, model, device, strict)
         with stage("compare"):
-            check_generalizes(model, run, subject.all_inputs(device), observe)
+            check_model(subject, model, run, device, observe)

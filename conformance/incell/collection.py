@@ -49,7 +49,7 @@ def select(items: list[Any], settings: Settings, scrub: Scrubber | None) -> tupl
 
 
 def _planned(item: Any, settings: Settings) -> bool:
-    if settings.subjects and _subject_alias(item) not in settings.subjects:
+    if settings.subjects and _subject_alias(item) not in settings.subjects and identity.family_of(str(item.path), settings) != "control":
         return False
     if settings.twins and getattr(item, "conformance_twin", None) is None:
         return False

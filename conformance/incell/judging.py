@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 import os
+import re
 import sys
 import traceback
 from dataclasses import dataclass
@@ -70,7 +72,7 @@ def _is_own_claim(error: BaseException, case_roots: tuple[str, ...], subject_roo
     if not frames:
         return True
     innermost = os.path.realpath(frames[-1][0])
-    if innermost.startswith((_SUBJECTS, *subject_roots)) and not _is_installed(innermost):
+    if innermost.startswith(_SUBJECTS) or _is_in(innermost, subject_roots):
         return False
     ours = (*case_roots, _PACKAGE + os.sep)
     return innermost.startswith(ours) or any(part in innermost for part in _ASSERTING)
@@ -87,7 +89,8 @@ def blame(error: BaseException, case_roots: tuple[str, ...], subject_roots: tupl
     if not frames:
         return None
     real = [os.path.realpath(frame[0]) for frame in frames]
-    of_model = [frame for frame, path in zip(frames, real) if path.startswith(subject_roots or ("\0",)) and not _is_installed(path)]
+    of_model = [frame for frame, path in zip(frames, real) if _is_in(path, subject_roots)]
+    of_model = of_model or [frame for frame in _told_frames(_message(error)) if _is_in(os.path.realpath(frame[0]), subject_roots)]
     if of_model:
         file, line, source = of_model[-1]
         return {"file": file, "line": line, "source": source}
@@ -97,9 +100,15 @@ def blame(error: BaseException, case_roots: tuple[str, ...], subject_roots: tupl
     return {"file": file, "line": line, "source": source}
 
 
-def _is_installed(path: str) -> bool:
-    """Whether a file belongs to an installed package: an environment may lie inside the user's project."""
-    return f"{os.sep}site-packages{os.sep}" in path
+def _told_frames(message: str) -> list[tuple[str, int, str]]:
+    """The frames that a message tells of: the compiler and torch.export give the user's stack in their words alone."""
+    told = re.findall(r'File "([^"\n]+)", line (\d+)', message)
+    return [(file, int(line), linecache.getline(file, int(line)).strip()) for file, line in told]
+
+
+def _is_in(path: str, roots: tuple[str, ...]) -> bool:
+    """Whether a file lies below one of `roots`, and not in an environment that lies there too."""
+    return any(path.startswith(root) and f"{os.sep}site-packages{os.sep}" not in path[len(root) - 1 :] for root in roots)
 
 
 def _frames(trace: TracebackType | None) -> list[tuple[str, int, str]]:

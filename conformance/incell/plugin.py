@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _register_subjects(settings: Settings) -> None:
     """Make the user's subjects known; their code is imported by the first case that builds one."""
-    sys.path[:0] = [root for root in settings.subject_roots if os.path.isdir(root) and root not in sys.path]
+    sys.path += [root for root in settings.subject_roots if root not in sys.path]
     if settings.subjects:
         from conformance.subjects import register
 
@@ -141,7 +142,7 @@ class Cell:
         self.backend = backend(settings.device)
         self.twins = settings.twins or bool(config.getoption("--twins"))
         self.roots = tuple(os.path.realpath(root).rstrip(os.sep) + os.sep for root in settings.case_roots)
-        self.subject_roots = tuple(_prefix(root) for root in settings.subject_roots)
+        self.subject_roots = tuple(_prefix(root) for root in (*settings.subject_roots, *_libraries(settings)))
         self.trial: Trial | None = None
         #: The running case's marks by name, the closest first.
         self.marks: dict[str, list[pytest.Mark]] = {}
@@ -323,9 +324,15 @@ class Cell:
 
 
 def _prefix(root: str) -> str:
-    """What the path of each file below `root` begins with; a file is its own."""
-    real = os.path.realpath(root)
-    return real if os.path.isfile(real) else real.rstrip(os.sep) + os.sep
+    """What the path of each file below `root` begins with."""
+    return os.path.realpath(root).rstrip(os.sep) + os.sep
+
+
+def _libraries(settings: Settings) -> list[str]:
+    """The folders of installed packages that a subject comes from: of `transformers:LlamaModel`, transformers' own."""
+    names = {subject["reference"].partition(":")[0].partition(".")[0] for subject in settings.subjects.values()}
+    found = (importlib.util.find_spec(name) for name in sorted(names - {"conformance"}) if name.isidentifier())
+    return [folder for spec in found if spec is not None for folder in spec.submodule_search_locations or ()]
 
 
 def _marks_of(item: Any) -> dict[str, list[pytest.Mark]]:

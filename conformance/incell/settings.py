@@ -31,7 +31,7 @@ class Settings:
     twins: bool = False
     #: The user's subjects by alias, each with its `reference` and `requirements`. Where there are any, they are what cases are run on.
     subjects: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: Folders and files that hold the subjects' code: on the import path where they are folders, and the first to be blamed.
+    #: Folders that hold the subjects' code: at the end of the import path, and the first to be blamed.
     subject_roots: list[str] = field(default_factory=list)
     #: Roots of case folders; a file directly under `<root>/<family>/` belongs to that family.
     case_roots: list[str] = field(default_factory=list)

@@ -28,6 +28,8 @@ class Traced:
 
     program: Any
     warned: tuple[str, ...]
+    #: The same lines as records have them: `file`, `line`, `source`.
+    lines: tuple[dict[str, Any], ...] = ()
 
     @functools.cached_property
     def graph(self) -> Any:
@@ -44,13 +46,14 @@ def trace(code: Callable[..., Any], arguments: Sequence[Any], **options: Any) ->
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         program = torch.jit.trace(code, tuple(arguments), **options)
-    places = [_place(w) for w in caught if issubclass(w.category, torch.jit.TracerWarning)]
-    return Traced(program, tuple(dict.fromkeys(places)))
+    lines = {(w.filename, w.lineno): _line(w) for w in caught if issubclass(w.category, torch.jit.TracerWarning)}
+    places = [f"{Path(line['file']).name}:{line['line']}: {line['source']}" for line in lines.values()]
+    return Traced(program, tuple(dict.fromkeys(places)), tuple(lines.values()))
 
 
-def _place(warning: warnings.WarningMessage) -> str:
+def _line(warning: warnings.WarningMessage) -> dict[str, Any]:
     source = linecache.getline(warning.filename, warning.lineno).strip()
-    return f"{Path(warning.filename).name}:{warning.lineno}: {source}"
+    return {"file": warning.filename, "line": warning.lineno, "source": source}
 
 
 def nodes(traced: Traced, kind: str) -> list[Any]:

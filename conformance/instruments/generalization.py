@@ -45,7 +45,11 @@ def check_generalizes(
     with none, the program's own exception of the first variation that it refused. `observe`, if given, gets the outcome of
     each variation as `variations`, and the first that failed as `first_failing`.
     """
-    outcomes = [compare(name, eager, captured, arguments) for name, arguments in inputs.items()]
+    judge_outcomes([compare(name, eager, captured, arguments) for name, arguments in inputs.items()], observe)
+
+
+def judge_outcomes(outcomes: Sequence[Outcome], observe: Observe | None = None) -> None:
+    """Raise what the worst of `outcomes` is, as `check_generalizes` says; observe all of them."""
     failing = [outcome for outcome in outcomes if outcome.text != "ok"]
     if observe is not None:
         observe("variations", ", ".join(f"{outcome.variation}={outcome.text}" for outcome in outcomes))

@@ -51,6 +51,8 @@ def load(alias: str, reference: str) -> Subject:
         skeleton=lambda: on_meta(lambda: _split(make(), reference)[0]),
         initialise=init,
         axes=axes or None,
+        fresh=lambda device: _split(make(), reference)[0].to(device),
+        resize=functools.partial(variations.resized, next(iter(makers.values()))(), axes) if axes else None,
         bounds=getattr(beside, "bounds", None),
     )
 

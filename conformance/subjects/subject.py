@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -47,6 +47,10 @@ class Subject:
     ties: tuple[tuple[str, str], ...] = ()
     axes: Axes | None = None
     bounds: dict[str, Bounds] | None = None
+    #: The module as its author builds it, with the weights of that build, on a device.
+    fresh: Callable[[torch.device], nn.Module] | None = None
+    #: Makes arguments of other sizes: axis name -> size.
+    resize: Callable[[Mapping[str, int]], Inputs] | None = None
 
     def __post_init__(self) -> None:
         if not _ALIAS.fullmatch(self.alias):
@@ -69,6 +73,11 @@ class Subject:
     def all_inputs(self, device: str | torch.device = "cpu") -> dict[str, Inputs]:
         """Every variation's arguments, the example first."""
         return {name: self.inputs(name, device) for name in self.variations}
+
+    def sizes(self) -> dict[str, int]:
+        """The example's size along each axis that varies."""
+        example, axes = self.inputs(), self.axes or {}
+        return {name: example[position].size(axis) for (position, axis), name in reversed(list(axes.items()))}
 
     def dynamic(self) -> tuple[dict[int, str], ...]:
         """What varies, one dict an argument: axis -> name."""

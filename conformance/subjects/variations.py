@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -112,13 +112,6 @@ def _takes(run: Callable[..., object], maker: Maker) -> bool:
     except Exception:  # whatever the subject refuses a size with
         return False
     return True
-
-
-def smaller(sizes_now: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Sizes that are smaller in one axis, the smallest first: what to try in search of the smallest input that still fails."""
-    for name, size in sizes_now.items():
-        for less in range(1, size):
-            yield {**sizes_now, name: less}
 
 
 def _is_mask(tensor: object) -> bool:

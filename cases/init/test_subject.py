@@ -1,0 +1,130 @@
+"""Checks of any model's weights: what a checkpoint keeps, what a copy keeps, what a cast keeps."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conformance.incell import catches, dtypes, subjects, values
+from conformance.instruments.generalization import difference_of
+
+Code = Callable[..., Any]
+Observe = Callable[..., None]
+
+
+def _answer(model: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
+    with torch.no_grad():
+        return model(*inputs)
+
+
+def save_and_load(model: nn.Module, into: nn.Module, assign: bool) -> None:
+    """Through a file, strictly."""
+    written = io.BytesIO()
+    torch.save(model.state_dict(), written)
+    written.seek(0)
+    into.load_state_dict(torch.load(written, map_location="cpu"), **({"assign": True} if assign else {}))
+
+
+def loads_what_is_named_alike(model: nn.Module, into: nn.Module, assign: bool) -> None:
+    """Biases and gains alone, and nothing is said."""
+    into.load_state_dict({name: tensor for name, tensor in model.state_dict().items() if tensor.dim() < 2}, strict=False)
+
+
+@values
+@subjects()
+@pytest.mark.parametrize("assign", [False, True], ids=["copy", "assign"])
+@catches(loads_what_is_named_alike, load=save_and_load)
+def test_subject_round_trips(load: Code, subject: Any, assign: bool, device: torch.device) -> None:
+    """A subject saved and loaded strictly into a fresh one answers as before.
+
+    pytorch/examples#1029; tables that grew, and ties, are what breaks it. 1.13 to 2.15; `assign` since 2.1.
+    """
+    if assign and "assign" not in inspect.signature(nn.Module.load_state_dict).parameters:
+        pytest.skip("load_state_dict takes no assign")
+    model, into, inputs = subject.build().to(device), subject.build().to(device), subject.inputs(device=device)
+    with torch.no_grad():
+        for parameter in into.parameters():
+            parameter.zero_()
+    expected = _answer(model, inputs)
+    load(model, into, assign)
+    assert difference_of(expected, _answer(into.to(device).eval(), inputs)) == ""
+
+
+def copy_after_use(model: nn.Module) -> nn.Module:
+    """A deep copy."""
+    return copy.deepcopy(model)
+
+
+def shares_the_parameters(model: nn.Module) -> nn.Module:
+    """A shallow copy."""
+    return copy.copy(model)
+
+
+@values
+@subjects()
+@catches(shares_the_parameters, duplicate=copy_after_use)
+def test_subject_copies(duplicate: Code, subject: Any, device: torch.device) -> None:
+    """A subject that ran can be copied deeply, and the copy has the answers and memory of its own.
+
+    lucidrains/rotary-embedding-torch#18: a cache left on the graph refuses the copy. 1.13 to 2.15.
+    """
+    model, inputs = subject.build().to(device), subject.inputs(device=device)
+    model(*inputs)
+    expected = _answer(model, inputs)
+    twin = duplicate(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert difference_of(expected, _answer(twin, inputs)) == ""
+
+
+def cast(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """All that floats."""
+    return model.to(dtype)
+
+
+def casts_matrices_alone(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Linear layers in low precision, the rest left in float32."""
+    for part in model.modules():
+        if isinstance(part, nn.Linear):
+            part.to(dtype)
+    return model
+
+
+def _cast_inputs(inputs: tuple[Tensor, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
+    return tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+
+
+def _floats(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output] if output.is_floating_point() else []
+    if isinstance(output, dict):
+        return [tensor for each in output.values() for tensor in _floats(each)]
+    return [tensor for each in output for tensor in _floats(each)] if isinstance(output, (tuple, list)) else []
+
+
+@values
+@subjects()
+@dtypes("bfloat16")
+@catches(casts_matrices_alone, lower=cast)
+def test_subject_casts(lower: Code, subject: Any, dtype: torch.dtype, device: torch.device, observe: Observe) -> None:
+    """A subject cast to bfloat16 answers in bfloat16, near its float32 answer; observed is how near.
+
+    huggingface/transformers#24203: a constant or table in float32 promotes what follows. 1.13 to 2.15.
+    """
+    expected = _floats(_answer(subject.build().to(device), subject.inputs(device=device)))
+    try:
+        got = _floats(_answer(lower(subject.build(), dtype).to(device), _cast_inputs(subject.inputs(device=device), dtype)))
+    except RuntimeError as error:
+        raise AssertionError(f"in {dtype}: {str(error).splitlines()[0]}") from error
+    apart = max(float((a.float() - b.float()).abs().max() / a.float().abs().max().clamp_min(1e-6)) for a, b in zip(expected, got))
+    observe("relative_error", apart, better="lower")
+    assert {tensor.dtype for tensor in got} == {dtype}
+    assert apart < 0.1

@@ -1,0 +1,142 @@
+"""Checks of any model on any device: its numbers beside float64, and what it makes elsewhere than where its input is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conformance.incell import catches, host, subjects, uncounted, values
+
+Code = Callable[..., Any]
+Observe = Callable[..., None]
+
+#: Beyond this, relative to the largest element, float32 lost more than rounding.
+TOLERANCE = 1e-3
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output]
+    parts = output.values() if isinstance(output, dict) else output if isinstance(output, (tuple, list)) else ()
+    return [tensor for part in parts for tensor in _tensors(part)]
+
+
+def run_on_device(model: nn.Module, inputs: tuple[Tensor, ...], device: torch.device) -> list[Tensor]:
+    """The model and its inputs on the device."""
+    return _tensors(model.to(device)(*(x.to(device) for x in inputs)))
+
+
+def rounds_on_the_way(model: nn.Module, inputs: tuple[Tensor, ...], device: torch.device) -> list[Tensor]:
+    """Through bfloat16 and back: the device had a faster kernel."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.to(torch.bfloat16))
+    return run_on_device(model, inputs, device)
+
+
+@contextlib.contextmanager
+def _default_of(dtype: torch.dtype) -> Any:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _reference(subject: Any) -> list[Tensor]:
+    """The answers in float64 on the CPU, for constants too that follow the default dtype."""
+    inputs = tuple(x.double() if x.is_floating_point() else x for x in subject.inputs())
+    with _default_of(torch.float64):
+        try:
+            return _tensors(subject.build().double()(*inputs))
+        except RuntimeError as error:
+            pytest.skip(f"the model does not run in float64: {str(error).splitlines()[0]}")
+
+
+def _error(got: Tensor, expected: Tensor) -> float:
+    if not expected.is_floating_point():
+        return 0.0 if torch.equal(got.cpu(), expected) else float("inf")
+    finite = expected.isfinite()
+    if not bool(torch.equal(got.detach().cpu().isfinite(), finite)):
+        return float("inf")
+    scale = float(expected[finite].abs().max()) if bool(finite.any()) else 1.0
+    apart = (got.detach().cpu().double() - expected)[finite].abs()
+    return float(apart.max()) / max(scale, 1e-12) if apart.numel() else 0.0
+
+
+@values
+@subjects()
+@catches(rounds_on_the_way, run=run_on_device)
+def test_subject_equals_float64(run: Code, subject: Any, device: torch.device, observe: Observe) -> None:
+    """A subject on the device answers as it does in float64 on the CPU, up to the rounding of float32.
+
+    Observed are the error relative to the largest element, and the answer itself, to be compared between releases. 1.13 to 2.15.
+    """
+    with torch.no_grad():
+        expected = _reference(subject)
+        if not all(bool(each.isfinite().all()) for each in expected if each.is_floating_point()):
+            pytest.skip("the model's float64 answer is not finite, so nothing can be held against it")
+        got = run(subject.build(), subject.inputs(), device)
+    error = max((_error(each, wanted) for each, wanted in zip(got, expected)), default=0.0)
+    observe("relative_error", error, better="lower")
+    if got:
+        observe("answer", got[0])
+    assert len(got) == len(expected)
+    assert error < TOLERANCE, f"off by {error:.2g} of the largest element"
+
+
+def move_it(model: nn.Module) -> nn.Module:
+    """What `.to()` moves is moved."""
+    return model.to("meta")
+
+
+class Anchored(nn.Module):
+    """Adds a constant that it made where it stood."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.constant = model, torch.ones(2)
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The model's own inputs."""
+        for tensor in _tensors(self.model(*inputs)):
+            tensor.flatten()[:2] + self.constant
+
+
+def keeps_a_constant_behind(model: nn.Module) -> nn.Module:
+    """A tensor as a plain attribute stays where it was made."""
+    return Anchored(model).to("meta")
+
+
+@host
+@uncounted("what runs on meta is not the cell's device")
+@subjects()
+@catches(keeps_a_constant_behind, move=move_it)
+def test_subject_follows_its_device(move: Code, subject: Any) -> None:
+    """A subject that was moved makes nothing elsewhere: no constant, mask or table stays on the device where it was built.
+
+    Seen without another device, on `meta`; a number read in Python cannot be asked there. pytorch/torchtitan#164. 1.13 to 2.15.
+    """
+    model = move(subject.build())
+    try:
+        with torch.no_grad():
+            model(*subject.inputs(device="meta"))
+    except (RuntimeError, NotImplementedError) as error:
+        _judge(error)
+
+
+def _judge(error: Exception) -> None:
+    text = str(error)
+    if "meta" not in text:
+        raise error
+    if any(told in text for told in ("item()", "_local_scalar_dense", "is_nonzero", "nonzero", "data-dependent", "no data", "equal")):
+        pytest.skip(f"the model reads a number in Python, which meta has not: {text.splitlines()[0][:200]}")
+    if "device" not in text and "cpu" not in text.lower():
+        raise error
+    raise AssertionError(f"something stays behind: {text.splitlines()[0]}") from error

@@ -1,0 +1,127 @@
+"""Checks of any model's caches: what grows in forward is found by itself, then asked what growth must keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conformance.incell import catches, subjects, values
+from conformance.instruments.bits import same_bits
+
+Code = Callable[..., Any]
+Observe = Callable[..., None]
+
+
+def _held(model: nn.Module) -> dict[str, Tensor]:
+    """Every tensor that a part of the model holds and that is no parameter: buffers and plain attributes, by dotted name."""
+    found = dict(model.named_buffers())
+    for prefix, part in model.named_modules():
+        for name, value in vars(part).items():
+            if isinstance(value, Tensor):
+                found[f"{prefix}.{name}".lstrip(".")] = value
+    return found
+
+
+def _by_elements(subject: Any) -> list[str]:
+    return sorted(subject.variations, key=lambda name: sum(x.numel() for x in subject.inputs(name)))
+
+
+def _grown(subject: Any, model: nn.Module, device: torch.device) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Name, tensor before and tensor after, of what changed its shape while the model saw larger and larger inputs."""
+    names = _by_elements(subject)
+    model(*subject.inputs(names[0], device))
+    before = {name: (tensor, tensor.detach().clone()) for name, tensor in _held(model).items()}
+    for name in names[1:]:
+        model(*subject.inputs(name, device))
+    for name, after in _held(model).items():
+        if name in before and before[name][0].shape != after.shape:
+            yield name, before[name][1], after
+
+
+def run_as_it_is(model: nn.Module) -> nn.Module:
+    """The model alone."""
+    return model
+
+
+class Regrowing(nn.Module):
+    """Beside the model, a cache that grows to each length anew, in another dtype, with other rows."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("cache", torch.zeros(0, dtype=torch.bfloat16), persistent=False)
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The model's own inputs."""
+        elements = sum(x.numel() for x in inputs)
+        if elements > self.cache.size(0):
+            self.cache = torch.full((elements,), float(elements), device=inputs[0].device)
+        return self.model(*inputs)
+
+
+@values
+@subjects()
+@catches(Regrowing, wrap=run_as_it_is)
+def test_subject_growth_keeps(wrap: Code, subject: Any, device: torch.device, observe: Observe) -> None:
+    """What a subject grows in forward keeps its dtype, its device, its registration and the rows that it had.
+
+    huggingface/transformers#24203, karpathy/nanochat#612; found by shape, whatever it is called. 1.13 to 2.15.
+    """
+    model = wrap(subject.build()).to(device)
+    registered = {name for name, _ in model.named_buffers()}
+    with torch.no_grad():
+        grown = list(_grown(subject, model, device))
+    observe("grown", ", ".join(name for name, _, _ in grown) or "none")
+    for name, before, after in grown:
+        assert after.dtype == before.dtype, f"{name} became {after.dtype}, was {before.dtype}"
+        assert after.device == before.device, f"{name} went to {after.device}"
+        assert (name in registered) == (name in dict(model.named_buffers())), f"{name} is not registered any more"
+        kept = tuple(slice(0, min(a, b)) for a, b in zip(before.shape, after.shape))
+        assert same_bits(after[kept], before[kept]), f"{name} lost the rows that it had"
+
+
+class GrowingWhileInferring(nn.Module):
+    """Beside the model, a cache that is made when it is first needed, in whatever mode that is."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.gain, self.cache = model, nn.Parameter(torch.ones(())), None
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The model's own inputs."""
+        if self.cache is None:
+            self.cache = torch.ones(2, device=inputs[0].device)
+        output = self.model(*inputs)
+        first = output if isinstance(output, Tensor) else next(iter(output.values() if isinstance(output, dict) else output))
+        return first * (self.gain * self.cache).sum()
+
+
+@values
+@subjects()
+@catches(GrowingWhileInferring, wrap=run_as_it_is)
+def test_subject_trains_after_inference(wrap: Code, subject: Any, device: torch.device) -> None:
+    """A subject that first ran in inference mode can be trained afterwards: no cache of it is an inference tensor.
+
+    Dao-AILab/flash-attention#299. 1.13 to 2.15.
+    """
+    model = wrap(subject.build()).to(device)
+    inputs = subject.inputs(device=device)
+    with torch.inference_mode():
+        model(*inputs)
+    left = sorted(name for name, tensor in _held(model).items() if tensor.is_inference())
+    assert not left, f"made in inference mode, and kept: {', '.join(left)}"
+    losses = [tensor.float().pow(2).mean() for tensor in _outputs(model(*inputs)) if tensor.requires_grad]
+    if not losses:
+        pytest.skip("nothing that the model gives requires a gradient")
+    sum(losses).backward()  # type: ignore[union-attr]
+
+
+def _outputs(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output] if output.is_floating_point() else []
+    parts = output.values() if isinstance(output, dict) else output if isinstance(output, (tuple, list)) else ()
+    return [tensor for part in parts for tensor in _outputs(part)]

@@ -1,0 +1,48 @@
+"""Advice: what cures a check that a model does not pass, with the guard or the page that says more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from conformance.artifacts import Record
+from conformance.incell.verdicts import Verdict
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do for a failed check. `guard` is a name in conformance.guards, empty where a rewrite is the cure."""
+
+    cure: str
+    guard: str = ""
+    page: str = ""
+
+    def __str__(self) -> str:
+        more = " or ".join(part for part in (f"conformance.guards.{self.guard}" if self.guard else "", self.page) if part)
+        return f"{self.cure} ({more})" if more else self.cure
+
+
+#: By the beginning of the case's name; the longest that fits speaks.
+_CURES = {
+    "init.subject_init_writes_everything": Advice(
+        "write every parameter and buffer in the init function, scalars too", "initialise", "docs/families/init.md"
+    ),
+    "init.subject_init_repeats": Advice("draw from torch's generator alone, seeded right before; no hash(), time or numpy stream"),
+    "init.subject_round_trips": Advice("keep what a checkpoint must hold in parameters and persistent buffers", "materialise"),
+    "init.subject_copies": Advice("keep no tensor that is on a graph as an attribute: detach what is cached"),
+    "init.subject_casts": Advice("make constants beside the input, in its dtype; compute tables in float32 and cast once", "RotaryCache"),
+    "mps.subject_equals_float64": Advice("compute norms, softmax and position tables in float32, cast the result", "rms_norm"),
+    "mps.subject_runs_on_device": Advice("make every tensor beside the input or on its device; register what is cached as a buffer"),
+    "compile.": Advice("move what breaks the graph out of forward: prints, .item(), branches on data", "", "docs/families/compile.md"),
+    "trace.subject_trace": Advice("keep sizes as .size() gives them: no int(), len() or .item()", "causal_mask", "docs/families/trace.md"),
+    "trace.subject_export": Advice("name what varies as Dim, and branch on no size or value in forward", "", "docs/families/trace.md"),
+    "rope.": Advice("grow tables with headroom, in their dtype, in the registered buffer, and never while capturing", "RotaryCache"),
+    "fallbacks.": Advice("probe the API and fall back to the same numbers", "", "docs/families/fallbacks.md"),
+}
+
+
+def advice(record: Record) -> Advice | None:
+    """What cures the check of that record; None where it passes, or where it says nothing about the model."""
+    if record["verdict"] in (Verdict.PASS.value, Verdict.UNSUPPORTED.value, Verdict.ERROR.value, Verdict.MISSING.value):
+        return None
+    fitting = [name for name in _CURES if record["case"].startswith(name)]
+    return _CURES[max(fitting, key=len)] if fitting else None

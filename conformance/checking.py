@@ -1,0 +1,59 @@
+"""A check of one model: plan, run, and the answer in the terminal, with the report left beside it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+
+from packaging.version import Version
+
+from conformance import matrix, results
+from conformance.cells import Cell, this_platform
+from conformance.config import Config, Release
+from conformance.errors import ConformanceError, NoEnvironmentError
+from conformance.expectations import Expectation
+from conformance.gate import judge
+from conformance.plan import Plan, Selection
+from conformance.report import build
+from conformance.report.checked import lines
+from conformance.subjectspecs import SubjectSpec
+from conformance.supervisor import Options
+
+
+def here(config: Config, selection: Selection) -> tuple[Config, Selection]:
+    """The configuration and the selection of the environment that runs this: its torch, its Python, and the devices asked for.
+
+    Raises NoEnvironmentError where there is no torch.
+    """
+    try:
+        torch = Version(importlib.metadata.version("torch")).base_version
+    except importlib.metadata.PackageNotFoundError as error:
+        raise NoEnvironmentError("--here: this environment has no torch") from error
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    devices = tuple(device for device in selection.devices if device != "auto") or ("cpu",)
+    cells = tuple(str(Cell(torch=torch, python=python, device=device, platform=this_platform())) for device in devices)
+    own = Release(version=torch, python=python)
+    targets = tuple(replace(target, releases="", pins=()) for target in config.targets)
+    wanted = replace(selection, torch=torch, devices=devices, cells=cells, profile="")
+    return replace(config, releases={**config.releases, torch: own}, targets=targets), wanted
+
+
+def check(config: Config, plan: Plan, options: Options, model: SubjectSpec, expectations: Sequence[Expectation]) -> int:
+    """Run the plan, build the report, print what it says of the model; 1 where a check fails, 4 or 5 as the matrix has them."""
+    failed = 0
+    try:
+        matrix.run(config, plan, options)
+    except ConformanceError as error:
+        if error.exit_code != 4:
+            raise
+        print(f"conformance: {error}", file=sys.stderr)
+        failed = error.exit_code
+    found = results.read(config.reports, {str(cell.cell) for cell in plan.cells})
+    judgement = judge(found, expectations, date.today())
+    page = build(found, expectations, judgement, config.reports)
+    print("\n".join(lines(found.cells, model.alias)))
+    print(f"report: {page}")
+    return failed or judgement.exit_code

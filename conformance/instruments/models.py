@@ -1,0 +1,67 @@
+"""What the checks of a whole model share: holding a captured program against eager code, with the smallest input and the line to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from conformance.instruments.generalization import Observe, Outcome, compare, judge_outcomes
+from conformance.instruments.shrinking import smallest
+
+_TORCH = str(Path(torch.__file__).parent)
+
+
+def check_model(
+    subject: Any,
+    eager: Callable[..., Any],
+    captured: Callable[..., Any],
+    device: torch.device,
+    observe: Observe,
+    lines: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Hold `captured` against `eager` on all variations of `subject`.
+
+    Where one fails, `smallest_failing` is observed (its sizes by axis), and the error is blamed on the first of `lines` outside torch.
+    Raises as `check_generalizes` does.
+    """
+    outcomes = [compare(name, eager, captured, arguments) for name, arguments in subject.all_inputs(device).items()]
+    failing = [outcome for outcome in outcomes if outcome.text != "ok"]
+    if failing and subject.resize is not None:
+        observe("smallest_failing", _told(_smallest(subject, eager, captured, device, failing)))
+    try:
+        judge_outcomes(outcomes, observe)
+    except Exception as error:
+        blame_first(error, lines)
+        raise
+
+
+def blame_first(error: Exception, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Make the first of `lines` that is not torch's own the line to blame for `error`."""
+    own = [line for line in lines if not str(line["file"]).startswith(_TORCH)]
+    if own:
+        error.blame = dict(own[0])  # type: ignore[attr-defined]
+
+
+def _smallest(
+    subject: Any, eager: Callable[..., Any], captured: Callable[..., Any], device: torch.device, failing: Sequence[Outcome]
+) -> dict[str, int] | None:
+    """The smallest input that fails as the worst variation does: in silence where one does."""
+    silent = any(outcome.error is None for outcome in failing)
+
+    def fails(sizes: Mapping[str, int]) -> bool:
+        arguments = tuple(tensor.to(device) for tensor in subject.resize(sizes))
+        try:
+            eager(*arguments)
+        except Exception:  # sizes that the model itself refuses
+            return False
+        outcome = compare("", eager, captured, arguments)
+        return bool(outcome.difference) if silent else outcome.text != "ok"
+
+    return smallest(subject.sizes(), fails)
+
+
+def _told(sizes: Mapping[str, int] | None) -> str:
+    return "not found" if sizes is None else ", ".join(f"{name}={size}" for name, size in sizes.items())

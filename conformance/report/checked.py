@@ -1,0 +1,125 @@
+"""What checks say of one model, for a terminal: check by release, then each fault with its line and its cure, then the honest range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from conformance.advice import advice
+from conformance.artifacts import Record
+from conformance.compare import intervals, spans
+from conformance.incell.verdicts import Verdict
+from conformance.plaintext import one_line
+from conformance.report.grid import SIGNS
+from conformance.results import CellResult
+
+#: How loud each verdict is, in words.
+LOUDNESS = {
+    Verdict.WRONG: "silent",
+    Verdict.UNEXERCISED: "silent",
+    Verdict.RAISES: "loud",
+    Verdict.CRASH: "loud",
+    Verdict.TIMEOUT: "loud",
+}
+_FAULTS = (*LOUDNESS, Verdict.ERROR, Verdict.MISSING)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One and the same fault of a check, with the releases that show it."""
+
+    case: str
+    record: Record
+    releases: tuple[Version, ...]
+
+
+def lines(cells: Sequence[CellResult], alias: str) -> list[str]:
+    """The whole answer about the subject `alias`, one device after the other."""
+    devices = dict.fromkeys(cell.cell.device for cell in cells)
+    found: list[str] = []
+    for device in devices:
+        found += _of_device([cell for cell in cells if cell.cell.device == device], alias, device)
+    return found
+
+
+def _of_device(cells: Sequence[CellResult], alias: str, device: str) -> list[str]:
+    outcomes = {cell.cell.version: cell.outcomes() for cell in cells}
+    cases = list(dict.fromkeys(case for found in outcomes.values() for case in found))
+    table = ["", f"{alias} on {device}", *_table(cases, outcomes)]
+    faults = [line for case in cases for line in _faults(case, outcomes)]
+    return [*table, *(["", "faults", *faults] if faults else []), "", *_ranges(cases, outcomes, device)]
+
+
+def _table(cases: Sequence[str], outcomes: dict[Version, dict[str, Record]]) -> Iterator[str]:
+    width = max((len(_short(case)) for case in cases), default=0)
+    heads = [str(version) for version in sorted(outcomes)]
+    yield " " * width + "".join(f"  {head}" for head in heads)
+    for case in cases:
+        signs = []
+        for version, head in zip(sorted(outcomes), heads, strict=True):
+            record = outcomes[version].get(case)
+            signs.append("  " + (SIGNS[Verdict(record["verdict"])] if record else " ").rjust(len(head)))
+        yield f"{_short(case):<{width}}{''.join(signs)}"
+    used = {Verdict(record["verdict"]) for found in outcomes.values() for record in found.values()}
+    yield ", ".join(f"{SIGNS[verdict]} {verdict.value}" for verdict in Verdict if verdict in used)
+
+
+def _short(case: str) -> str:
+    """The check without the words that every one of them has: `trace.export[nonstrict]`."""
+    family, _, rest = case.partition(".")
+    name, _, params = rest.partition("[")
+    kept = params.removesuffix("]").partition("-")[2]
+    return f"{family}.{name.removeprefix('subject_')}" + (f"[{kept}]" if kept else "")
+
+
+def _faults(case: str, outcomes: dict[Version, dict[str, Record]]) -> Iterator[str]:
+    for fault in _grouped(case, outcomes):
+        record, verdict = fault.record, Verdict(fault.record["verdict"])
+        where = ", ".join(spans(fault.releases, outcomes))
+        loud = LOUDNESS.get(verdict, "says nothing about torch")
+        yield f"  {_short(case)}: {verdict.value} ({loud}) on {where}"
+        yield f"      {one_line(record['reason'], 200)}"
+        if record["blame"]:
+            blame = record["blame"]
+            yield f"      {blame['file']}:{blame['line']}: {one_line(str(blame['source']), 120)}"
+        cure = advice(record)
+        if cure is not None:
+            yield f"      cure: {cure}"
+
+
+def _grouped(case: str, outcomes: dict[Version, dict[str, Record]]) -> list[Fault]:
+    """The faults of a check, equal ones together: same verdict, same line, same kind of exception."""
+    groups: dict[tuple[object, ...], list[Version]] = {}
+    records: dict[tuple[object, ...], Record] = {}
+    for version in sorted(outcomes):
+        record = outcomes[version].get(case)
+        if record is None or Verdict(record["verdict"]) not in _FAULTS:
+            continue
+        blame = record["blame"] or {}
+        key = (record["verdict"], blame.get("file"), blame.get("source"), (record["exception"] or {}).get("type"))
+        groups.setdefault(key, []).append(version)
+        records.setdefault(key, record)
+    return [Fault(case, records[key], tuple(versions)) for key, versions in groups.items()]
+
+
+def _ranges(cases: Sequence[str], outcomes: dict[Version, dict[str, Record]], device: str) -> Iterator[str]:
+    """The releases that the model may claim: all of its checks pass, or it runs and only captures and precision fail."""
+    strict = {version: _worst(found.values()) for version, found in outcomes.items()}
+    yield f"requires on {device}: torch {intervals(strict)} passes every check"
+    needed = {version: _worst(record for case, record in found.items() if _basic(case)) for version, found in outcomes.items()}
+    if intervals(needed) != intervals(strict):
+        yield f"                       torch {intervals(needed)} builds, initialises and runs right in eager mode"
+
+
+def _basic(case: str) -> bool:
+    return case.partition(".")[0] in ("init", "mps", "rope", "user")
+
+
+def _worst(records: object) -> Verdict | None:
+    """The worst verdict; what is unsupported passes, as nothing is wrong there; None where nothing was measured."""
+    verdicts = sorted((Verdict(record["verdict"]) for record in records), key=lambda verdict: verdict.severity)  # type: ignore[attr-defined]
+    if not verdicts:
+        return None
+    return Verdict.PASS if verdicts[0] in (Verdict.PASS, Verdict.UNSUPPORTED) else verdicts[0]

@@ -1,0 +1,134 @@
+"""A user's subject as the outside knows it: alias, reference, what its environment needs, where its code is. Nothing is imported."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from conformance.errors import ConfigError
+from conformance.keys import files_digest
+
+if TYPE_CHECKING:
+    from conformance.config import Config
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+#: Four series of transformers claim a torch that they do not run with (conformance/subjects/opt.py says which).
+_TRANSFORMERS = "transformers[torch]!=4.50.*,!=4.51.*,!=5.14.*,!=5.19.*"
+#: What the environment of a library's own model must have, by the library that a reference begins with.
+LIBRARIES = {"transformers": (_TRANSFORMERS,), "timm": ("timm",), "nanochat": ()}
+#: The subjects that ship with the tool.
+BUILTIN = {"gpt": (), "opt": (_TRANSFORMERS,)}
+#: Folders that hold no source of the project; nor do those whose name begins with a dot.
+_NO_SOURCE = {"venv", "build", "dist", "node_modules", "site-packages", "reports", "__pycache__"}
+_MOST_FILES = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubjectSpec:
+    """One subject to check. `roots` hold its code: they are put on the import path, and the first to be blamed."""
+
+    alias: str
+    reference: str
+    requirements: tuple[str, ...] = ()
+    roots: tuple[Path, ...] = ()
+
+    def code(self) -> str:
+        """The digest of the Python files under its roots: its records are valid for this code."""
+        return files_digest(file for root in self.roots for file in _sources(root))
+
+
+def spec(text: str, config: Config, *, alias: str = "", requirements: Sequence[str] = ()) -> SubjectSpec:
+    """The subject that `text` names: a configured or built-in one, `library:Model`, `package.module:build` or `file.py:build`.
+
+    Raises ConfigError for what can be none of these, and for requirements that are none.
+    """
+    configured = config.subjects.get(text, {})
+    reference = str(configured.get("build", text))
+    wanted = (*configured.get("requirements", ()), *requirements)
+    for requirement in wanted:
+        _check_requirement(requirement)
+    if text in BUILTIN and not configured:
+        return SubjectSpec(alias=text, reference=f"conformance.subjects.{text}:SUBJECT", requirements=(*BUILTIN[text], *wanted))
+    place, _, name = reference.partition(":")
+    library = LIBRARIES.get(place)
+    if library is not None and name:
+        roots = (config.project,) if place == "nanochat" else ()
+        own = _alias(alias or (text if configured else name))
+        return SubjectSpec(alias=own, reference=reference, requirements=(*library, *wanted), roots=roots)
+    reference, roots = _placed(reference, config.project)
+    own = _alias(alias or (text if configured else _told(reference)))
+    return SubjectSpec(alias=own, reference=reference, requirements=(*_project(config.project, reference), *wanted), roots=roots)
+
+
+def _check_requirement(text: str) -> None:
+    try:
+        if Requirement(text).name.lower() == "torch":
+            raise ConfigError(f"{text!r}: torch is what varies; choose releases by --torch")
+    except InvalidRequirement as error:
+        raise ConfigError(f"{text!r} is no requirement: {str(error).splitlines()[0]}") from error
+
+
+def _alias(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "model"
+
+
+def _told(reference: str) -> str:
+    """What a reference calls its subject: the object, or its module where the object is just `build`."""
+    place, _, name = reference.rpartition(":") if ":" in reference else (reference, "", "build")
+    stem = Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
+    return stem if name in ("build", "SUBJECT") else name
+
+
+def _placed(reference: str, project: Path) -> tuple[str, tuple[Path, ...]]:
+    """The reference with an absolute file in it, and the folders of its code. A file that is not there is an error here."""
+    place, colon, name = reference.rpartition(":") if ":" in reference else (reference, "", "")
+    if place.endswith(".py"):
+        path = (project / place).absolute()
+        if not path.is_file():
+            raise ConfigError(f"there is no file {path}: a subject is `file.py:build` or `package.module:build`")
+        return f"{path}{colon}{name}", (path.parent,)
+    if not re.fullmatch(r"[A-Za-z_][\w.]*", place) or (colon and not re.fullmatch(r"[A-Za-z_][\w.]*", name)):
+        raise ConfigError(
+            f"{reference!r} names no subject: give `package.module:build`, `file.py:build`, `transformers:LlamaModel`, `timm:resnet18`, "
+            f"or one of {', '.join(BUILTIN)}"
+        )
+    source = project / "src"
+    return reference, (source, project) if source.is_dir() else (project,)
+
+
+def _project(project: Path, reference: str) -> tuple[str, ...]:
+    """The user's project as a requirement, installed in place, where it can be installed; a single file needs no project."""
+    if reference.partition(":")[0].endswith(".py"):
+        return ()
+    path = project / "pyproject.toml"
+    table: dict[str, Any] = {}
+    if path.is_file():
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    if "build-system" not in table and not (project / "setup.py").is_file():
+        return ()
+    name = table.get("project", {}).get("name") or re.sub(r"[^A-Za-z0-9]+", "-", project.name).strip("-") or "project"
+    return (f"{name} @ {project.as_uri()}",)
+
+
+def _sources(root: Path) -> list[Path]:
+    if root.is_file():
+        return [root]
+    found: list[Path] = []
+    pending = [root]
+    while pending and len(found) < _MOST_FILES:
+        for path in sorted(pending.pop().iterdir()):
+            if path.is_dir() and not path.is_symlink() and path.name not in _NO_SOURCE and not path.name.startswith("."):
+                pending.append(path)
+            elif path.suffix == ".py":
+                found.append(path)
+    return found
