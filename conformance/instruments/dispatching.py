@@ -186,7 +186,8 @@ _RULES: dict[str, Callable[[Call], Iterator[str]]] = {
     "float_step": _float_step,
     "uneven_pool": _uneven_pool,
 }
-KINDS = tuple(_RULES)
+#: The kinds of hazards.
+KINDS = (*_RULES, "unawaited")
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -229,7 +230,7 @@ class _Recorder(TorchDispatchMode):
 
 
 class _Reads(TorchFunctionMode):
-    """Counts the readers of a host tensor's numbers that dispatch no op."""
+    """Sees what dispatches no op: readers of a host tensor's numbers, and copies to the host that nobody waits for."""
 
     def __init__(self, recording: Recording) -> None:
         super().__init__()
@@ -239,7 +240,10 @@ class _Reads(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name in _READS and args and isinstance(args[0], torch.Tensor) and args[0].device.type == "cpu":
             self._recording.hazards.append(Hazard("sync", name, "", _where()))
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if name in ("to", "copy_") and (kwargs or {}).get("non_blocking") and result.device.type == "cpu":
+            self._recording.hazards.append(Hazard("unawaited", name, "to the host", _where()))
+        return result
 
 
 @contextmanager
