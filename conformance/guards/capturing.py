@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-
 import torch
 
 
+def _never() -> bool:
+    return False
+
+
+# Looked up once: until 2.2 dynamo cannot follow `hasattr` or a `getattr` with a default on a module. Asked for in the function,
+# the probe would break the graph, run uncaptured, and answer False: the code behind it would never know.
+_COMPILING = getattr(getattr(torch, "compiler", None), "is_compiling", None) or getattr(torch._utils, "is_compiling", _never)
+
+
 def is_compiling() -> bool:
-    """True inside torch.compile and torch.export; torch.compiler.is_compiling from 2.1, dynamo's own before.
+    """True inside torch.compile and torch.export: `torch.compiler.is_compiling` from 2.3, before that what dynamo takes for it.
 
     `hasattr(torch, "_dynamo")` is no probe: the attribute is there only after somebody imported it.
     """
-    compiler = getattr(torch, "compiler", None)
-    probe = getattr(compiler, "is_compiling", None)
-    if probe is not None:
-        return bool(probe())
-    dynamo = sys.modules.get("torch._dynamo")
-    external = getattr(getattr(dynamo, "external_utils", None), "is_compiling", None) or getattr(dynamo, "is_compiling", None)
-    return bool(external()) if external is not None else False
+    return bool(_COMPILING())
 
 
 def is_tracing() -> bool:
