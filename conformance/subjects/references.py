@@ -8,6 +8,7 @@ or the inputs themselves), `init(module)`, `axes`, `bounds`.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -19,12 +20,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from conformance.guards.initialisation import reset_all
 from conformance.instruments import weights
+from conformance.instruments.generalization import difference_of
 from conformance.subjects import adapters, variations
-from conformance.subjects.subject import Axes, Subject, on_meta
+from conformance.subjects.subject import Axes, Inputs, Subject, on_meta
 
 #: Names beside the reference that give a module's inputs, the first one found wins.
 _INPUTS = ("inputs", "example_inputs", "get_inputs", "dummy_inputs")
@@ -42,6 +45,7 @@ def load(alias: str, reference: str) -> Subject:
     make = _maker(target, reference)
     model, given = _split(make(), reference)
     makers, axes = _variations(model, given, beside, reference)
+    _check_answer(model, next(iter(makers.values()))(), reference)
     build = functools.partial(_filled, make, reference)
     init = getattr(beside, "init", None) or _own_init(model)
     return Subject(
@@ -141,6 +145,26 @@ def _variations(model: nn.Module, given: Any, beside: Any, reference: str) -> tu
     example = variations.as_inputs(given)
     axes: Axes = getattr(beside, "axes", None) or variations.infer_axes(example)
     return variations.accepted(runnable, variations.of_example(example, axes)), axes
+
+
+@torch.no_grad()
+def _check_answer(model: nn.Module, inputs: Inputs, reference: str) -> None:
+    """Whatever is compared later needs an answer that holds tensors and is the same when it is asked for again."""
+    first, second = model(*inputs), model(*inputs)
+    if not _has_tensor(first):
+        raise SubjectError(f"{reference} gives no tensor: forward returned {type(first).__name__}")
+    difference = difference_of(first, second)
+    if difference:
+        raise SubjectError(f"{reference} gives another answer when it is asked again, in eval mode ({difference}): seed what it draws")
+
+
+def _has_tensor(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return True
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return any(_has_tensor(getattr(value, each.name)) for each in dataclasses.fields(value))
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (tuple, list)) else ()
+    return any(_has_tensor(part) for part in parts)
 
 
 def _made(maker: Any) -> variations.Maker:

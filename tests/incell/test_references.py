@@ -1,0 +1,78 @@
+"""Subjects by reference, where torch is: what is taken, what varies, and what is told of what can be none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from conformance.instruments.shrinking import smallest
+from conformance.subjects.references import SubjectError, load
+from conformance.subjects.variations import infer_axes, resized
+
+MODELS = Path(__file__).parent.parent / "models"
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "told"),
+    [
+        ("raises", ValueError, "no such checkpoint"),
+        ("no_inputs", SubjectError, "takes inputs that nobody gave"),
+        ("no_module", SubjectError, "gave a int, not an nn.Module"),
+        ("wants", SubjectError, "wants width"),
+        ("nothing", SubjectError, "has no 'nothing'; it has"),
+        ("text", SubjectError, "gives no tensor"),
+        ("unsteady", SubjectError, "gives another answer when it is asked again"),
+    ],
+)
+def test_what_can_be_no_subject_is_told(build: str, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        load("unfit", f"{MODELS / 'unfit.py'}:{build}")
+
+
+def test_inputs_are_a_function_of_sizes() -> None:
+    subject = load("frozen", f"{MODELS / 'frozen.py'}:build")
+    shapes = {name: tuple(subject.inputs(name)[0].shape) for name in subject.variations}
+    assert shapes["example"] == (2, 6)
+    assert (shapes["batch1"], shapes["batch3"], shapes["length1"], shapes["length17"]) == ((1, 6), (3, 6), (2, 1), (2, 17))
+
+
+def test_example_inputs_are_varied_along_what_varies() -> None:
+    subject = load("sound", f"{MODELS / 'sound.py'}:build")
+    assert subject.sizes() == {"batch": 2, "length": 6}
+    assert {"batch1", "length1", "length13", "masked_row_1", "noncontiguous"} <= set(subject.variations)
+    tokens, mask = subject.inputs("length13")
+    assert tokens.shape == mask.shape == (2, 13)
+    assert subject.inputs("masked_row_1")[1][-1].tolist() == [0] * 6
+    assert not subject.inputs("noncontiguous")[0].is_contiguous()
+
+
+def test_what_eager_code_refuses_is_no_variation() -> None:
+    subject = load("forgetful", f"{MODELS / 'forgetful.py'}:build")
+    assert set(subject.variations) == {"example", "batch1", "batch3", "noncontiguous"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "axes"),
+    [
+        ((2, 6), torch.int64, {(0, 0): "batch", (0, 1): "length"}),
+        ((2, 6), torch.float32, {(0, 0): "batch"}),
+        ((2, 6, 4), torch.float32, {(0, 0): "batch", (0, 1): "length"}),
+        ((2, 3, 8, 9), torch.float32, {(0, 0): "batch", (0, 2): "height", (0, 3): "width"}),
+        ((), torch.float32, {}),
+    ],
+)
+def test_axes_are_inferred(shape: tuple[int, ...], dtype: torch.dtype, axes: dict[tuple[int, int], str]) -> None:
+    assert infer_axes((torch.ones(shape).to(dtype),)) == axes
+
+
+def test_more_rows_are_the_same_rows_in_turn() -> None:
+    (more,) = resized((torch.arange(3)[:, None],), {(0, 0): "batch"}, {"batch": 5})
+    assert more[:, 0].tolist() == [0, 1, 2, 0, 1]
+
+
+def test_the_smallest_failing_input_is_found() -> None:
+    assert smallest({"batch": 2, "length": 8}, lambda sizes: sizes["length"] > 8) == {"batch": 1, "length": 9}
+    assert smallest({"batch": 2, "length": 8}, lambda sizes: sizes["batch"] == 3) == {"batch": 3, "length": 1}
+    assert smallest({"batch": 2, "length": 8}, lambda sizes: False) is None

@@ -1,0 +1,181 @@
+"""`conformance check`: subjects by reference, what it prints, and on real torch that it names the silent fault and its line."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from builders import cell, record, result
+from conftest import ROOT, project_with, run_conformance
+
+from conformance import configfile, subjectspecs
+from conformance.advice import advice
+from conformance.errors import ConfigError
+from conformance.plan import Selection, case_files
+from conformance.report.checked import lines
+
+MODELS = ROOT / "tests" / "models"
+
+
+def _spec(project: Path, text: str, **options: object) -> subjectspecs.SubjectSpec:
+    return subjectspecs.spec(text, configfile.load(project), **options)  # type: ignore[arg-type]
+
+
+def test_a_file_is_a_subject_without_a_project(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("", encoding="utf-8")
+    found = _spec(tmp_path, "net.py:make")
+    assert (found.alias, found.reference, found.requirements) == ("make", f"{tmp_path}/net.py:make", ())
+    assert found.roots == (tmp_path,)
+    assert _spec(tmp_path, "net.py:build").alias == "net"
+    assert _spec(tmp_path, "net.py", alias="My GPT").alias == "my_gpt"
+
+
+def test_a_module_brings_its_project(tmp_path: Path) -> None:
+    assert _spec(tmp_path, "pkg.models:build").requirements == ()
+    (tmp_path / "pyproject.toml").write_text('[build-system]\nrequires = []\n[project]\nname = "Pkg"\n', encoding="utf-8")
+    (tmp_path / "src").mkdir()
+    found = _spec(tmp_path, "pkg.models:build", requirements=["einops>=0.7"])
+    assert found.requirements == (f"Pkg @ {tmp_path.as_uri()}", "einops>=0.7")
+    assert found.roots == (tmp_path / "src", tmp_path)
+
+
+def test_a_configured_subject_has_an_alias_and_packages(tmp_path: Path) -> None:
+    text = '[tool.conformance.subjects]\nmine = { build = "pkg:build", requirements = ["einops"] }\n'
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    found = _spec(tmp_path, "mine")
+    assert (found.alias, found.reference, found.requirements) == ("mine", "pkg:build", ("einops",))
+
+
+def test_a_library_is_named_by_its_model(tmp_path: Path) -> None:
+    found = _spec(tmp_path, "transformers:LlamaModel")
+    assert (found.alias, found.reference) == ("llamamodel", "transformers:LlamaModel")
+    assert found.requirements[0].startswith("transformers[torch]")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("missing.py:build", {}, "there is no file"),
+        ("not a name", {}, "names no subject"),
+        ("pkg:", {}, "names no subject"),
+        ("pkg:build", {"requirements": ["torch>=2"]}, "torch is what varies"),
+        ("pkg:build", {"requirements": ["?"]}, "is no requirement"),
+    ],
+)
+def test_what_can_be_no_subject_is_told(tmp_path: Path, text: str, options: dict[str, list[str]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        _spec(tmp_path, text, **options)
+
+
+def test_records_are_valid_for_the_code_they_were_made_with(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("a = 1", encoding="utf-8")
+    found = _spec(tmp_path, "net.py")
+    before = found.code()
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "other.py").write_text("", encoding="utf-8")
+    assert found.code() == before
+    (tmp_path / "net.py").write_text("a = 2", encoding="utf-8")
+    assert found.code() != before
+
+
+def test_only_files_with_checks_are_planned(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("", encoding="utf-8")
+    config = configfile.load(tmp_path)
+    every = case_files(config, Selection())
+    checks = case_files(config, Selection(subjects=(_spec(tmp_path, "net.py"),)))
+    assert 4 <= len(checks) < len(every)
+    assert {file.family for file in checks} >= {"init", "trace", "rope", "mps"}
+
+
+WRONG = {
+    "verdict": "wrong",
+    "reason": "variation 'length1': output: shape differs",
+    "blame": {"file": "<project>/net.py", "line": 8, "source": "n = int(x.size(1))"},
+}
+
+
+def _told(*outcomes: tuple[str, dict[str, object]]) -> list[str]:
+    cells = [
+        (where, [record(where, "trace.subject_trace_generalizes[net]", **fields), record(where, "init.subject_copies[net]")])
+        for torch, fields in outcomes
+        for where in [cell(torch)]
+    ]
+    return lines(result(*cells).cells, "net")
+
+
+def test_the_answer_names_the_line_and_the_cure() -> None:
+    told = "\n".join(_told(("2.9.1", {}), ("2.10.0", WRONG), ("2.11.0", WRONG)))
+    assert re.search(r"^trace\.trace_generalizes +✓ +✕ +✕$", told, re.M)
+    assert "trace.trace_generalizes: wrong (silent) on >=2.10.0,<=2.11.0" in told
+    assert "<project>/net.py:8: n = int(x.size(1))" in told
+    assert "cure: keep sizes as .size() gives them" in told
+
+
+def test_the_answer_gives_the_range_that_may_be_claimed() -> None:
+    told = _told(("2.9.1", {}), ("2.10.0", WRONG))
+    assert "requires on cpu: torch ==2.9.1 passes every check" in told
+    assert told[-1].strip() == "torch >=2.9.1 builds, initialises and runs right in eager mode"
+
+
+def test_faults_that_differ_are_told_apart() -> None:
+    loud = {**WRONG, "verdict": "raises", "exception": {"type": "RuntimeError", "message": "m"}}
+    told = [line for line in _told(("2.9.1", loud), ("2.10.0", WRONG)) if "on ==" in line]
+    assert [("silent" in line, "loud" in line) for line in told] == [(False, True), (True, False)]
+
+
+@pytest.mark.parametrize("verdict", ["pass", "unsupported", "error", "missing"])
+def test_nothing_is_advised_where_nothing_is_wrong_with_the_model(verdict: str) -> None:
+    assert advice(record("2.9.1", "trace.subject_trace_generalizes[net]", verdict)) is None
+
+
+def test_advice_names_a_guard_that_exists() -> None:
+    from conformance import advice as module
+
+    exported = (ROOT / "conformance" / "guards" / "__init__.py").read_text(encoding="utf-8")
+    for each in module._CURES.values():
+        assert not each.guard or f'"{each.guard}"' in exported
+        assert not each.page or (ROOT / each.page).is_file()
+
+
+# ---- on real torch
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return project_with(tmp_path_factory.mktemp("check"), families=["init", "mps", "rope", "trace", "compile"])
+
+
+def _check(project: Path, model: str, *options: str) -> subprocess.CompletedProcess[str]:
+    return run_conformance(project, "check", f"{MODELS / model}", "--torch", "2.13.0", "--device", "cpu", *options)
+
+
+@pytest.mark.slow
+def test_a_frozen_size_is_silent_and_its_line_is_named(project: Path) -> None:
+    done = _check(project, "frozen.py:build", "--family", "trace")
+    assert done.returncode == 1, done.stderr
+    assert "trace.trace_generalizes: wrong (silent)" in done.stdout
+    assert re.search(r"frozen\.py:18: length = int\(x\.size\(1\)\)", done.stdout)
+
+
+@pytest.mark.slow
+def test_a_forgotten_scalar_is_named(project: Path) -> None:
+    done = _check(project, "forgetful.py:build", "--family", "init")
+    assert done.returncode == 1, done.stderr
+    assert "never written: temperature" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_sound_model_passes_every_check(project: Path) -> None:
+    done = _check(project, "sound.py:build")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "faults" not in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("build", "verdict"), [("hangs", "timeout"), ("dies", "crash"), ("no_inputs", "raises")])
+def test_a_subject_that_never_comes_back_is_recorded(project: Path, build: str, verdict: str) -> None:
+    done = _check(project, f"unfit.py:{build}", "--family", "init", "--case", "init.subject_copies*", "--timeout", "5")
+    assert done.returncode == 1, done.stderr
+    assert f"init.copies: {verdict} (loud)" in done.stdout
