@@ -156,7 +156,7 @@ def test_a_frozen_size_is_silent_and_its_line_is_named(project: Path) -> None:
     done = _check(project, "frozen.py:build", "--family", "trace")
     assert done.returncode == 1, done.stderr
     assert "trace.trace_generalizes: wrong (silent)" in done.stdout
-    assert re.search(r"frozen\.py:18: length = int\(x\.size\(1\)\)", done.stdout)
+    assert re.search(r"frozen\.py:17: length = int\(x\.size\(1\)\)", done.stdout)
 
 
 @pytest.mark.slow

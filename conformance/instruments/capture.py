@@ -141,7 +141,7 @@ def export_bare(
         pytest.skip("no torch.export")
     options = _mode(strict)
     if dynamic is not None:
-        options.update(_shapes(arguments, dynamic, bounds or {}))
+        options.update(_shapes(module, arguments, dynamic, bounds or {}))
     program = torch.export.export(module, tuple(arguments), **options)
     return Exported(program, runner(program))
 
@@ -160,11 +160,13 @@ def _mode(strict: bool | None) -> dict[str, Any]:
     return {"strict": strict}
 
 
-def _shapes(arguments: Sequence[Any], dynamic: Dynamic, bounds: Bounds) -> dict[str, Any]:
+def _shapes(module: nn.Module, arguments: Sequence[Any], dynamic: Dynamic, bounds: Bounds) -> dict[str, Any]:
     names = list(dict.fromkeys(name for axes in dynamic for name in axes.values()))
     if hasattr(torch.export, "Dim"):
         dims = {name: _dim(name, bounds.get(name)) for name in names}
-        return {"dynamic_shapes": tuple({axis: dims[name] for axis, name in axes.items()} or None for axes in dynamic)}
+        shapes = tuple({axis: dims[name] for axis, name in axes.items()} or None for axes in dynamic)
+        kinds = [parameter.kind for parameter in inspect.signature(module.forward).parameters.values()]
+        return {"dynamic_shapes": (shapes,) if kinds == [inspect.Parameter.VAR_POSITIONAL] else shapes}
     return {"constraints": _constraints(arguments, dynamic, bounds)}
 
 

@@ -132,7 +132,8 @@ def _variations(model: nn.Module, given: Any, beside: Any, reference: str) -> tu
         given = next((getattr(beside, name) for name in _INPUTS if hasattr(beside, name)), None)
     runnable = weights.fill(model).eval()
     if callable(given):
-        return variations.accepted(runnable, variations.of_function(given)), {}
+        makers = variations.accepted(runnable, variations.of_function(given))
+        return makers, variations.function_axes(makers, given)
     if isinstance(given, Mapping):
         return {str(name): _made(maker) for name, maker in given.items()}, {}
     if given is None:

@@ -76,8 +76,10 @@ class Subject:
 
     def sizes(self) -> dict[str, int]:
         """The example's size along each axis that varies."""
-        example, axes = self.inputs(), self.axes or {}
-        return {name: example[position].size(axis) for (position, axis), name in reversed(list(axes.items()))}
+        example, found = self.inputs(), {}
+        for (position, axis), name in (self.axes or {}).items():
+            found.setdefault(name, example[position].size(axis))
+        return found
 
     def dynamic(self) -> tuple[dict[int, str], ...]:
         """What varies, one dict an argument: axis -> name."""

@@ -93,6 +93,18 @@ def of_function(function: Callable[..., object]) -> dict[str, Maker]:
     return made
 
 
+def function_axes(makers: Mapping[str, Maker], function: Callable[..., object]) -> Axes:
+    """Which axes each size parameter of `function` sets, seen from what its variations change."""
+    example, axes = next(iter(makers.values()))(), {}
+    for name in inspect.signature(function).parameters:
+        changed = [maker() for variation, maker in makers.items() if variation.rstrip("0123456789") == name]
+        for position, tensor in enumerate(example):
+            for axis in range(tensor.dim()):
+                if any(other[position].dim() == tensor.dim() and other[position].size(axis) != tensor.size(axis) for other in changed):
+                    axes.setdefault((position, axis), name)
+    return axes
+
+
 def as_inputs(value: object) -> Inputs:
     """Arguments in a tuple, however few they are."""
     return value if isinstance(value, tuple) else tuple(value) if isinstance(value, list) else (value,)  # type: ignore[return-value]
