@@ -10,7 +10,7 @@ from datetime import date
 
 from packaging.version import Version
 
-from conformance import matrix, results
+from conformance import apis, matrix, results
 from conformance.cells import Cell, this_platform
 from conformance.config import Config, Release
 from conformance.errors import ConformanceError, NoEnvironmentError
@@ -19,7 +19,7 @@ from conformance.gate import judge
 from conformance.plan import Plan, Selection
 from conformance.report import build
 from conformance.report.checked import lines
-from conformance.subjectspecs import SubjectSpec
+from conformance.subjectspecs import SubjectSpec, sources
 from conformance.supervisor import Options
 
 
@@ -41,6 +41,17 @@ def here(config: Config, selection: Selection) -> tuple[Config, Selection]:
     return replace(config, releases={**config.releases, torch: own}, targets=targets), wanted
 
 
+def _newer_apis(plan: Plan, model: SubjectSpec, config: Config) -> list[str]:
+    """The APIs in the model's source that the lowest release asked for has not."""
+    lowest = str(min(planned.cell.version for planned in plan.cells))
+    found = apis.touched((file for root in model.roots for file in sources(root)), lowest)
+    return (
+        [f"newer than torch {lowest}, by its source", *(f"  {line}" for line in apis.lines(found, config.project, lowest)), ""]
+        if found
+        else []
+    )
+
+
 def check(config: Config, plan: Plan, options: Options, model: SubjectSpec, expectations: Sequence[Expectation]) -> int:
     """Run the plan, build the report, print what it says of the model; 1 where a check fails, 4 or 5 as the matrix has them."""
     failed = 0
@@ -55,5 +66,6 @@ def check(config: Config, plan: Plan, options: Options, model: SubjectSpec, expe
     judgement = judge(found, expectations, date.today())
     page = build(found, expectations, judgement, config.reports)
     print("\n".join(lines(found.cells, model.alias)))
+    print("\n".join(_newer_apis(plan, model, config)))
     print(f"report: {page}")
     return failed or judgement.exit_code

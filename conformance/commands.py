@@ -10,6 +10,8 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.version import InvalidVersion, Version
+
 from conformance import configfile, selectors, subjectspecs
 from conformance import matrix as matrices
 from conformance import plan as plans
@@ -128,6 +130,30 @@ def _report(config: Config, cells: set[str] | None) -> int:
     print("\n".join(judgement.lines(limit=20)))
     print(f"report: {page}")
     return judgement.exit_code
+
+
+def apis(arguments: argparse.Namespace) -> int:
+    """Print the APIs that a source touches and that are newer than a release, or bring the table of first releases up to date."""
+    from conformance import apis as tables
+
+    config = _config(arguments)
+    if arguments.table:
+        tables.write(matrices.public_names(config, plans.make(config, _selection(arguments))))
+        return 0
+    roots = [(config.project / path).absolute() for path in arguments.paths] or [config.project]
+    missing = [str(root) for root in roots if not root.exists()]
+    if missing:
+        raise ConfigError(f"there is no {', '.join(missing)}")
+    found = tables.touched((file for root in roots for file in subjectspecs.sources(root)), _release(arguments.since))
+    print("\n".join(tables.lines(found, config.project, arguments.since)))
+    return 0
+
+
+def _release(text: str) -> str:
+    try:
+        return str(Version(text))
+    except InvalidVersion as error:
+        raise ConfigError(f"--since {text!r} is no release, as 2.1.2") from error
 
 
 def catalogue(arguments: argparse.Namespace) -> int:

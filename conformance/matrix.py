@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,6 +95,18 @@ def _held(reports: Path) -> Iterator[None]:
         lock.write(str(os.getpid()))
         lock.flush()
         yield
+
+
+def public_names(config: Config, plan: Plan) -> Iterator[tuple[str, list[str]]]:
+    """Each planned release with the public names of its torch; makes environments."""
+    environments = Environments(config, print)
+    for planned in plan.cells:
+        python = environments.provide(environments.request(planned)).python
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "names.json"
+            command = [str(python), str(Path(__file__).parent / "incell" / "publicnames.py"), str(out)]
+            subprocess.run(command, check=True, capture_output=True)
+            yield planned.cell.torch, json.loads(out.read_text(encoding="utf-8"))
 
 
 def collect_only(config: Config, plan: Plan) -> Iterator[tuple[str, list[str]]]:

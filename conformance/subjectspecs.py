@@ -44,7 +44,7 @@ class SubjectSpec:
 
     def code(self) -> str:
         """The digest of the Python files under its roots: its records are valid for this code."""
-        return files_digest(file for root in self.roots for file in _sources(root))
+        return files_digest(file for root in self.roots for file in sources(root))
 
 
 def spec(text: str, config: Config, *, alias: str = "", requirements: Sequence[str] = ()) -> SubjectSpec:
@@ -120,7 +120,8 @@ def _project(project: Path, reference: str) -> tuple[str, ...]:
     return (f"{name} @ {project.as_uri()}",)
 
 
-def _sources(root: Path) -> list[Path]:
+def sources(root: Path) -> list[Path]:
+    """The Python files below `root`, at most two thousand of them; environments and what tools leave are passed over."""
     if root.is_file():
         return [root]
     found: list[Path] = []

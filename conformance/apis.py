@@ -1,0 +1,157 @@
+"""Which torch APIs a project's source touches that are newer than a release, with the guard of ours that fills the gap."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import Version
+
+#: Release -> names that were first seen in it. Written by `conformance apis --table`.
+DATA = Path(__file__).parent / "data" / "apis.json"
+
+#: What fills the gap where an API is missing, by the API's name.
+GUARDS = {
+    "torch.nn.functional.rms_norm": "rms_norm",
+    "torch.nn.RMSNorm": "rms_norm",
+    "torch.nn.functional.scaled_dot_product_attention": "sdpa",
+    "torch.compiler.is_compiling": "is_compiling",
+    "torch.nn.Module.load_state_dict(assign)": "materialise",
+    "torch.amp.autocast": "autocast",
+    "torch.amp.GradScaler": "grad_scaler",
+    "torch.serialization.add_safe_globals": "load_checkpoint",
+}
+#: Keywords of functions that tell none, as the release notes and observation have them.
+_BUILTIN_KEYWORDS = {
+    "torch.nn.functional.scaled_dot_product_attention(scale)": "2.1.2",
+    "torch.nn.functional.scaled_dot_product_attention(enable_gqa)": "2.5.1",
+}
+
+
+@dataclass(frozen=True)
+class Touch:
+    """One use of an API: its name, the first measured release that has it, and where it is used first."""
+
+    name: str
+    since: str
+    file: Path
+    line: int
+    source: str
+
+    @property
+    def guard(self) -> str:
+        """The guard of ours for it, empty where there is none."""
+        return GUARDS.get(self.name, "")
+
+
+Table = dict[str, list[str]]
+
+
+def stored() -> Table:
+    """The table that ships with the tool."""
+    table: Table = json.loads(DATA.read_text(encoding="utf-8"))
+    return table
+
+
+@functools.cache
+def first_releases() -> dict[str, str]:
+    """Name, or `name(keyword)`, -> the first measured release that has it, for all that the oldest one has not."""
+    _, *newer = sorted(stored().items(), key=lambda item: Version(item[0]))
+    return {**{name: release for release, names in newer for name in names}, **_BUILTIN_KEYWORDS}
+
+
+def merged(table: Table, release: str, names: Iterable[str]) -> Table:
+    """The table with one more release, whose public names are those (conformance.incell.publicnames); each name stays in its first one."""
+    first = {name: known for known, listed in table.items() for name in listed}
+    for name in names:
+        if name not in first or Version(release) < Version(first[name]):
+            first[name] = release
+    listed: Table = {known: [] for known in sorted({*table, release}, key=Version)}
+    for name in sorted(first):
+        listed[first[name]].append(name)
+    return listed
+
+
+def write(names: Iterable[tuple[str, list[str]]]) -> None:
+    """Bring the table that ships up to date with the names of those releases."""
+    table = stored() if DATA.is_file() else {}
+    for release, listed in names:
+        table = merged(table, release, listed)
+    DATA.write_text(json.dumps(table, indent=0) + "\n", encoding="utf-8")
+
+
+def lines(found: Iterable[Touch], project: Path, lowest: str) -> list[str]:
+    """What was found, for a terminal."""
+    told = []
+    for touch in found:
+        place = touch.file.relative_to(project) if touch.file.is_relative_to(project) else touch.file
+        told += [f"{touch.name}: since {touch.since}", f"    {place}:{touch.line}: {touch.source}"]
+        told += [f"    where it is missing: conformance.guards.{touch.guard}"] if touch.guard else []
+    return told or [f"nothing that is newer than torch {lowest}"]
+
+
+def touched(files: Iterable[Path], lowest: str) -> list[Touch]:
+    """The uses, in those files, of APIs that are newer than the release `lowest`, one for each API, in order of first release."""
+    known = first_releases()
+    found: dict[str, Touch] = {}
+    for path in files:
+        for name, line, source in _uses(path):
+            since = known.get(name)
+            if since is not None and Version(since) > Version(lowest):
+                found.setdefault(name, Touch(name, since, path, line, source))
+    return sorted(found.values(), key=lambda touch: (Version(touch.since), touch.name))
+
+
+def _uses(path: Path) -> Iterator[tuple[str, int, str]]:
+    """Every dotted name below torch that the file reads, and `name(keyword)` for each keyword of a call, with its line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+    except (OSError, SyntaxError, ValueError):
+        return
+    lines, imported = text.splitlines(), dict(_imports(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call):
+            callee = _dotted(node.func, imported)
+            names = [f"{callee}({keyword.arg})" for keyword in node.keywords if keyword.arg] if callee else []
+            names += _method_keywords(node)
+        else:
+            dotted = _dotted(node, imported)
+            names = [dotted] if dotted else []
+        for name in names:
+            yield name, node.lineno, lines[node.lineno - 1].strip()  # type: ignore[attr-defined]
+
+
+def _method_keywords(node: ast.Call) -> list[str]:
+    """Keywords of methods that any module has: `model.load_state_dict(..., assign=True)`."""
+    if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("load_state_dict", "to_empty", "compile", "register_buffer"):
+        return []
+    return [f"torch.nn.Module.{node.func.attr}({keyword.arg})" for keyword in node.keywords if keyword.arg]
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Local name -> dotted name, for what is imported from torch."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.partition(".")[0] == "torch":
+                    yield (alias.asname, alias.name) if alias.asname else ("torch", "torch")
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "torch":
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _dotted(node: ast.AST, imported: Mapping[str, str]) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in imported:
+        return ""
+    return ".".join([imported[node.id], *reversed(parts)])

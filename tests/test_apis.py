@@ -1,0 +1,79 @@
+"""Which torch APIs a source touches, and since when each is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance import apis
+from conformance.apis import GUARDS, first_releases, merged, touched
+
+ROOT = Path(__file__).parent.parent
+
+SOURCE = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.attention import sdpa_kernel as kernel
+
+
+def attend(q, k, v, model, state):
+    x = F.rms_norm(q, (4,))
+    model.load_state_dict(state, assign=True)
+    with kernel([]):
+        return F.scaled_dot_product_attention(q, k, v, enable_gqa=True), nn.Linear(2, 2), torch.relu(x)
+"""
+
+
+def _touched(tmp_path: Path, lowest: str, source: str = SOURCE) -> dict[str, apis.Touch]:
+    path = tmp_path / "net.py"
+    path.write_text(source, encoding="utf-8")
+    return {touch.name: touch for touch in touched([path], lowest)}
+
+
+def test_newer_apis_are_named_with_their_line(tmp_path: Path) -> None:
+    found = _touched(tmp_path, "2.0.1")
+    assert list(found) == [
+        "torch.nn.Module.load_state_dict(assign)",
+        "torch.nn.attention.sdpa_kernel",
+        "torch.nn.functional.rms_norm",
+        "torch.nn.functional.scaled_dot_product_attention(enable_gqa)",
+    ]
+    norm = found["torch.nn.functional.rms_norm"]
+    assert (norm.line, norm.source, norm.guard) == (9, "x = F.rms_norm(q, (4,))", "rms_norm")
+
+
+def test_what_the_lowest_release_has_is_not_named(tmp_path: Path) -> None:
+    assert list(_touched(tmp_path, "2.4.1")) == ["torch.nn.functional.scaled_dot_product_attention(enable_gqa)"]
+    assert _touched(tmp_path, "2.10.0") == {}
+
+
+def test_other_libraries_and_broken_files_are_passed_over(tmp_path: Path) -> None:
+    assert _touched(tmp_path, "1.13.1", "import numpy as torch_like\ntorch_like.rms_norm\n") == {}
+    assert _touched(tmp_path, "1.13.1", "def broken(:\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "since"),
+    [
+        ("torch.compile", "2.0.1"),
+        ("torch.nn.Module.load_state_dict(assign)", "2.1.2"),
+        ("torch.nn.functional.rms_norm", "2.4.1"),
+        ("torch.optim.Muon", "2.9."),
+    ],
+)
+def test_first_releases_are_those_of_the_release_notes(name: str, since: str) -> None:
+    assert first_releases()[name].startswith(since)
+
+
+def test_a_name_stays_in_its_first_release_whatever_the_order() -> None:
+    made: apis.Table = {}
+    for release, names in {"2.10.0": ["a", "b", "c"], "1.13.1": ["a"], "2.9.1": ["a", "b"]}.items():
+        made = merged(made, release, names)
+    assert made == {"1.13.1": ["a"], "2.9.1": ["b"], "2.10.0": ["c"]}
+
+
+def test_guards_that_fill_a_gap_exist() -> None:
+    exported = (ROOT / "conformance" / "guards" / "__init__.py").read_text(encoding="utf-8")
+    assert all(f'"{guard}"' in exported for guard in GUARDS.values())
