@@ -80,7 +80,7 @@ def test_loader_pins_where_it_can(loader: Callable[..., Any], observe: Observe) 
     """A loader that pins only beside an accelerator loads without one, and warns of nothing.
 
     Observed on a host without accelerator, 1.13 to 2.15: `pin_memory()` raises, each release in other words;
-    `DataLoader(pin_memory=True)` leaves batches unpinned, without a word until 2.6 and with a warning in 2.13.
+    `DataLoader(pin_memory=True)` leaves batches unpinned, without a word until 2.6 and with a warning since 2.8.
     """
     if _accelerated():
         pytest.skip("there is an accelerator here")
