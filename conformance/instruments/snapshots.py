@@ -44,7 +44,7 @@ def _contents(value: Any, seen: frozenset[int]) -> dict[str, Any]:
     elif hasattr(value, "tolist"):  # a numpy array or scalar
         found.update(dtype=str(getattr(value, "dtype", "")), values=value.tolist())
     if not isinstance(value, _OPAQUE):
-        found["fields"] = {name: snapshot(held, seen) for name, held in getattr(value, "__dict__", {}).items()}
+        found["fields"] = {name: snapshot(held, seen) for name, held in sorted(getattr(value, "__dict__", {}).items())}
     return found
 
 
