@@ -1,4 +1,4 @@
-"""Gradients between backward and step: clipped in low precision, orthogonalised, unscaled."""
+"""Gradients from the loss to the step: kept in the graph, clipped in low precision, orthogonalised, unscaled."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from conformance.guards import clip_grad_norm_, orthogonalise
 from conformance.incell import catches, dtypes, requires, values
 from conformance.incell.marks import Twin
+from conformance.instruments.dispatching import recorded
 from conformance.instruments.weights import uniform
 
 Observe = Callable[..., None]
@@ -201,3 +202,28 @@ def test_scaler_is_no_hindrance_elsewhere(step: Callable[..., None], device: tor
     parameter = nn.Parameter(torch.zeros(1, device=device))
     step((parameter * 0.5).sum(), torch.optim.SGD([parameter], lr=1.0))
     assert float(parameter.detach()) == -0.5
+
+
+def stack_losses(losses: list[Tensor]) -> Tensor:
+    """A tensor of tensors, still in the graph."""
+    return torch.stack(losses)
+
+
+def makes_tensor_of_losses(losses: list[Tensor]) -> Tensor:
+    """Reads each of them, and leaves the graph."""
+    return torch.tensor(losses, device=losses[0].device, requires_grad=True)
+
+
+@values
+@catches(makes_tensor_of_losses, collect=stack_losses)
+def test_losses_are_stacked(collect: Callable[[list[Tensor]], Tensor], device: torch.device) -> None:
+    """Several losses become one tensor without being read, and their gradients reach the weight.
+
+    Observed on 1.13 to 2.15: `torch.tensor([...])` reads each, and training goes on without a gradient.
+    """
+    weight = torch.ones(2, device=device, requires_grad=True)
+    with recorded(device) as seen:
+        collect([weight.sum(), weight.square().sum()]).sum().backward()
+    assert seen.of("sync") == []
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [3.0, 3.0]
