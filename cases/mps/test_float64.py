@@ -1,4 +1,4 @@
-"""float64 where a device has none: numpy's arrays, tables, ranges, schedules, losses, and masks that overflow float16."""
+"""float64 where a device has none: numpy's arrays, tables, ranges, schedules and losses."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from conformance.guards import narrowed, range_like, steps_like, table_like, to_device
-from conformance.incell import catches, dtypes, values
+from conformance.incell import catches, values
 from conformance.incell.marks import Twin
 from conformance.instruments.dispatching import elsewhere, recorded, refusing
-from conformance.instruments.weights import uniform
 
 
 def moves_then_casts(source: Any, device: torch.device) -> Any:
@@ -201,55 +200,3 @@ def test_weighted_loss_trains_without_float64(weigh: Callable[..., Tensor], devi
         weigh(model(torch.ones(3, 4, device=device)).sum(), 0.5).backward()
         optimizer.step()
     assert seen.of("float64", "mixed") == []
-
-
-def hide_by_lowest(scores: Tensor, hidden: Tensor) -> Tensor:
-    """Fill with the lowest number of the dtype."""
-    return scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
-
-
-def hides_by_adding_a_billion(scores: Tensor, hidden: Tensor) -> Tensor:
-    """BERT's mask: in float16 a billion is infinity."""
-    return scores + hidden.to(scores.dtype) * -1e9
-
-
-def hides_by_float32_lowest(scores: Tensor, hidden: Tensor) -> Tensor:
-    """The lowest number of another dtype."""
-    return scores.masked_fill(hidden, torch.finfo(torch.float32).min)
-
-
-@values
-@catches(hides_by_adding_a_billion, Twin(hides_by_float32_lowest, "raises"), hide=hide_by_lowest)
-def test_mask_stays_finite_in_float16(hide: Callable[..., Tensor], device: torch.device) -> None:
-    """A row of float16 scores that is all hidden stays finite, so that its softmax is no NaN.
-
-    pytorch/pytorch#41508. Observed on 1.13 to 2.15: `+ -1e9` gives -inf in silence, `masked_fill` with it raises.
-    """
-    hidden = torch.tensor([[True, True], [False, True]], device=device)
-    masked = hide(uniform((2, 2)).to(device, torch.float16), hidden).float()
-    assert bool(masked.isfinite().all())
-    assert bool(masked.softmax(-1).isfinite().all())
-
-
-def hide_either(scores: Tensor, causal: Tensor, padding: Tensor) -> Tensor:
-    """Combine the masks, then fill once."""
-    return scores.masked_fill(causal | padding, torch.finfo(scores.dtype).min)
-
-
-def adds_two_masks(scores: Tensor, causal: Tensor, padding: Tensor) -> Tensor:
-    """Twice the lowest number is infinity."""
-    lowest = torch.finfo(scores.dtype).min
-    return scores + causal.to(scores.dtype) * lowest + padding.to(scores.dtype) * lowest
-
-
-@values
-@dtypes("float32", "bfloat16", "float16")
-@catches(adds_two_masks, hide=hide_either)
-def test_masks_combine_finitely(hide: Callable[..., Tensor], device: torch.device, dtype: torch.dtype) -> None:
-    """Scores hidden by a causal and by a padding mask are finite in each dtype.
-
-    pytorch/pytorch#41508: two additive masks of the lowest number overflow where they meet. 1.13 to 2.15.
-    """
-    causal = torch.ones(3, 3, device=device).triu(1).bool()
-    padding = torch.tensor([False, True, True], device=device)
-    assert bool(hide(torch.zeros(3, 3, dtype=dtype, device=device), causal, padding).isfinite().all())

@@ -1,4 +1,4 @@
-"""Gradients between backward and step: clipped in low precision, orthogonalised, unscaled."""
+"""Gradients from the loss to the step: kept in the graph, clipped in low precision, orthogonalised, unscaled."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from conformance.guards import clip_grad_norm_, orthogonalise
 from conformance.incell import catches, dtypes, requires, values
 from conformance.incell.marks import Twin
+from conformance.instruments.dispatching import recorded
 from conformance.instruments.weights import uniform
 
 Observe = Callable[..., None]
@@ -176,23 +177,53 @@ def test_scaled_step_is_clipped_after_unscaling(step: Callable[..., None], devic
         assert float(parameter.detach()) == pytest.approx(expected, abs=1e-4)
 
 
-def scale_where_it_helps(device: torch.device) -> Any:
-    """Only CUDA's float16 needs it."""
-    return torch.cuda.amp.GradScaler(enabled=device.type == "cuda")
+def step_through_scaler(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """Enabled where CUDA's float16 needs it; elsewhere it passes all through."""
+    scaler = torch.cuda.amp.GradScaler(enabled=loss.device.type == "cuda")
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def scales_by_hand(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """And forgets to divide."""
+    (loss * 65536.0).backward()
+    optimizer.step()
 
 
 @values
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_disabled_scaler_changes_nothing(device: torch.device, observe: Observe) -> None:
-    """A GradScaler that is not enabled leaves loss and step as they are.
+@catches(scales_by_hand, step=step_through_scaler)
+def test_scaler_is_no_hindrance_elsewhere(step: Callable[..., None], device: torch.device) -> None:
+    """A training step written for CUDA's GradScaler steps as it should on a device that needs none.
 
-    Own baseline, 1.13 to 2.15; without CUDA it disables itself, with a warning.
+    Observed on 1.13 to 2.15: disabled, it passes loss and step through.
     """
-    scaler = scale_where_it_helps(device)
     parameter = nn.Parameter(torch.zeros(1, device=device))
-    optimizer = torch.optim.SGD([parameter], lr=1.0)
-    scaler.scale((parameter * 0.5).sum()).backward()
-    scaler.step(optimizer)
-    scaler.update()
-    observe("enabled", bool(scaler.is_enabled()))
+    step((parameter * 0.5).sum(), torch.optim.SGD([parameter], lr=1.0))
     assert float(parameter.detach()) == -0.5
+
+
+def stack_losses(losses: list[Tensor]) -> Tensor:
+    """A tensor of tensors, still in the graph."""
+    return torch.stack(losses)
+
+
+def makes_tensor_of_losses(losses: list[Tensor]) -> Tensor:
+    """Reads each of them, and leaves the graph."""
+    return torch.tensor(losses, device=losses[0].device, requires_grad=True)
+
+
+@values
+@catches(makes_tensor_of_losses, collect=stack_losses)
+def test_losses_are_stacked(collect: Callable[[list[Tensor]], Tensor], device: torch.device) -> None:
+    """Several losses become one tensor without being read, and their gradients reach the weight.
+
+    Observed on 1.13 to 2.15: `torch.tensor([...])` reads each, and training goes on without a gradient.
+    """
+    weight = torch.ones(2, device=device, requires_grad=True)
+    with recorded(device) as seen:
+        collect([weight.sum(), weight.square().sum()]).sum().backward()
+    assert seen.of("sync") == []
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [3.0, 3.0]

@@ -185,16 +185,6 @@ def test_fastest_optimizer_steps_alike(
         stepper = build(getattr(torch.optim, optimizer), [parameter], lr=0.03)
         stepper.step()
         ends.append(parameter.detach().cpu())
+        if build is make:
+            observe("form", next((way for way in ("fused", "foreach") if stepper.defaults.get(way)), "plain"))
     torch.testing.assert_close(*ends)
-
-
-@values
-def test_fused_on_this_device(device: torch.device, observe: Observe) -> None:
-    """Which forms of AdamW this release takes on this device (an observation).
-
-    Observed on the CPU: foreach on all, fused since 2.4.
-    """
-    parameter = nn.Parameter(torch.ones(2, device=device))
-    taken = [way for way in ("fused", "foreach") if optimizer_for(torch.optim.AdamW, [parameter], ways=[way]).defaults.get(way)]
-    observe("taken", ", ".join(taken))
-    assert optimizer_for(torch.optim.AdamW, [parameter], ways=()).defaults.get("fused") in (None, False)

@@ -156,3 +156,26 @@ def test_stored_number_is_found_again(equal: Idiom, device: torch.device, dtype:
     """
     number = torch.tensor([0.1], device=device)
     assert equal(number.to(dtype), number).tolist() == [True]
+
+
+def scale_by_plain_float(x: Tensor, array: Any) -> Tensor:
+    """The array's number, as a Python float."""
+    return x * float(array)
+
+
+def scales_by_shared_memory(x: Tensor, array: Any) -> Tensor:
+    """A float64 tensor of one dimension."""
+    return x * torch.from_numpy(array.reshape(1)).to(x.device)
+
+
+@catches(scales_by_shared_memory, scale=scale_by_plain_float)
+def test_numpy_number_scales_as_number(scale: Idiom, device: torch.device, observe: Callable[..., None]) -> None:
+    """What `numpy.mean` or a 0-dim array gives scales a float32 tensor to float32, once it is a Python float.
+
+    Observed: a 0-dim array by itself gives float32 with numpy 1 (torch 1.13 to 2.2 here) and float64 with numpy 2 (2.4 to 2.15).
+    """
+    numpy = pytest.importorskip("numpy")
+    array = numpy.array(0.5)
+    if device.type == "cpu":
+        observe("array_by_itself", str((torch.ones(2) * array).dtype))
+    assert scale(torch.ones(2, device=device), array).dtype == torch.float32

@@ -80,7 +80,7 @@ def test_loader_pins_where_it_can(loader: Callable[..., Any], observe: Observe) 
     """A loader that pins only beside an accelerator loads without one, and warns of nothing.
 
     Observed on a host without accelerator, 1.13 to 2.15: `pin_memory()` raises, each release in other words;
-    `DataLoader(pin_memory=True)` leaves batches unpinned, without a word until 2.6 and with a warning in 2.13.
+    `DataLoader(pin_memory=True)` leaves batches unpinned, without a word until 2.6 and with a warning since 2.8.
     """
     if _accelerated():
         pytest.skip("there is an accelerator here")
@@ -155,3 +155,60 @@ def test_optimizer_state_follows_its_parameters(restore: Callable[..., torch.opt
     restored = restore(optimizer.state_dict(), target)
     buffers = [state["momentum_buffer"].device.type for state in restored.state.values()]
     assert buffers == [target.type] * 2
+
+
+def copy_to_its_device(x: Tensor) -> Tensor:
+    """A copy, wherever it was."""
+    return x.to(x.device, copy=True)
+
+
+def moves_to_its_device(x: Tensor) -> Tensor:
+    """A tensor that is there already is given back itself."""
+    return x.to(x.device)
+
+
+def makes_contiguous(x: Tensor) -> Tensor:
+    """So is one that is contiguous already."""
+    return x.contiguous()
+
+
+@values
+@catches(moves_to_its_device, makes_contiguous, copy=copy_to_its_device)
+def test_moved_batch_is_a_copy(copy: Callable[[Tensor], Tensor], device: torch.device) -> None:
+    """An in-place op on a batch that was moved leaves the source, though source and target are one device.
+
+    Observed on 1.13 to 2.15: code that relies on `.to(device)` for a copy is right on a GPU and wrong on the CPU.
+    """
+    source = torch.zeros(3, device=device)
+    copy(source).add_(1.0)
+    assert source.tolist() == [0.0, 0.0, 0.0]
+
+
+def clone_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Numbers of this moment."""
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def keeps_state_dict(model: nn.Module) -> dict[str, Tensor]:
+    """The live parameters, under their names."""
+    return model.state_dict()
+
+
+def copies_the_dict(model: nn.Module) -> dict[str, Tensor]:
+    """Another dict of the live parameters."""
+    return dict(model.state_dict())
+
+
+@values
+@catches(keeps_state_dict, copies_the_dict, keep=clone_weights)
+def test_best_weights_are_kept(keep: Callable[[nn.Module], dict[str, Tensor]], device: torch.device) -> None:
+    """The weights kept as the best so far do not follow the training that goes on.
+
+    Observed on 1.13 to 2.15: a state dict shares the parameters' memory.
+    """
+    model = nn.Linear(2, 1, device=device)
+    before = model.weight.detach().cpu().clone()
+    kept = keep(model)
+    with torch.no_grad():
+        model.weight.add_(1.0)
+    assert torch.equal(kept["weight"].cpu(), before)

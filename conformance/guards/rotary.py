@@ -145,7 +145,13 @@ class RotaryCache(nn.Module):
         with torch.inference_mode(False), torch.no_grad():
             positions = torch.arange(rows, device=self.cos.device)
             angles = self._angles(positions, _wide(dtype), self.base)
-            self.cos, self.sin = angles.cos().to(dtype), angles.sin().to(dtype)
+            for name, table in (("cos", angles.cos().to(dtype)), ("sin", angles.sin().to(dtype))):
+                held = getattr(self, name)
+                # Into the same memory where it fits: shared memory stays shared, and compiled code of 2.0 to 2.3 reads no other.
+                if (held.shape, held.dtype) == (table.shape, table.dtype) and not held.is_inference():
+                    held.copy_(table)
+                else:
+                    setattr(self, name, table)
 
 
 class DynamicRotaryCache(RotaryCache):

@@ -228,7 +228,7 @@ def _perform(target: Callable[..., Any], code: Callable[..., Any], planned: Call
         if backward:
             _back(result)
     except Exception as error:
-        return _Done({"raises": type(error).__name__, "arguments": snapshot((arguments, named)), "state": state_of(code)}, error)
+        return _Done({"arguments": snapshot((arguments, named)), "state": state_of(code)}, error)
     gradients = [snapshot(tensor.grad if tensor.is_leaf else None) for tensor in tensors_of((arguments, named))]
     return _Done({"result": snapshot(result), "arguments": snapshot((arguments, named)), "grads": gradients, "state": state_of(code)})
 
@@ -240,10 +240,21 @@ def _back(result: Any) -> None:
 
 
 def _judged(name: str, expected: _Done, got: _Done) -> Outcome:
-    """A difference from eager is wrong; an exception that eager has not is the compiler's own."""
-    if got.error is not None and expected.error is None:
-        return Outcome(name, error=got.error)
-    return Outcome(name, difference=difference_of(expected.seen, got.seen, "what is seen"))
+    """A difference from eager is wrong; an exception that eager has not is the compiler's own.
+
+    Where eager raises, so must compiled code, by the same class or one derived from it: what catches the one must catch the other.
+    """
+    if expected.error is None:
+        return Outcome(name, error=got.error) if got.error is not None else Outcome(name, difference=_difference(expected, got))
+    if got.error is None:
+        return Outcome(name, difference=f"eager code raises {type(expected.error).__name__}, compiled code answers")
+    if not isinstance(got.error, type(expected.error)):
+        return Outcome(name, difference=f"eager code raises {type(expected.error).__name__}, compiled code {type(got.error).__name__}")
+    return Outcome(name, difference=_difference(expected, got))
+
+
+def _difference(expected: _Done, got: _Done) -> str:
+    return difference_of(expected.seen, got.seen, "what is seen")
 
 
 Compile = Callable[..., Any]

@@ -42,7 +42,7 @@ def _recorded(code: Callable[..., Any], leaves: list[Any], form: Any) -> Callabl
         return code(*arguments, **named)
 
     try:
-        program: Callable[..., Any] = make_fx(on_tensors)(*_tensors(leaves))
+        program: Callable[..., Any] = make_fx(on_tensors)(*(tensor.detach().clone() for tensor in _tensors(leaves)))
     except Exception:
         answer = on_tensors(*_tensors(leaves))
         return lambda *tensors: answer

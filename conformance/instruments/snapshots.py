@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,12 +16,14 @@ import torch
 from torch import Tensor, nn
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
+#: Named by their class alone: what they hold is code, or is looked at elsewhere.
+_OPAQUE = (type, types.ModuleType, types.FunctionType, types.MethodType, nn.Module)
 #: Attributes that every module has, hooks and tables, and one that torch.compile leaves (2.13): no state of the model's own.
 _OF_MODULES = frozenset(vars(nn.Module())) | {"_is_torch_compile"}
 
 
 def snapshot(value: Any, seen: frozenset[int] = frozenset()) -> Any:
-    """`value` as plain data; an object that is neither container nor dataclass is named by its class alone."""
+    """`value` as plain data: containers by what they hold in order, objects by their class and attributes."""
     if isinstance(value, Tensor):
         return {"tensor": value.detach().clone(), "requires_grad": value.requires_grad}
     if isinstance(value, _PLAIN):
@@ -34,14 +37,14 @@ def _contents(value: Any, seen: frozenset[int]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if isinstance(value, Mapping):
         found["items"] = [[snapshot(key, seen), snapshot(held, seen)] for key, held in value.items()]
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple, deque)):
         found["items"] = [snapshot(held, seen) for held in value]
     elif isinstance(value, (set, frozenset)):
         found["items"] = sorted(repr(held) for held in value)
     elif hasattr(value, "tolist"):  # a numpy array or scalar
         found.update(dtype=str(getattr(value, "dtype", "")), values=value.tolist())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found["fields"] = {field.name: snapshot(getattr(value, field.name, None), seen) for field in dataclasses.fields(value)}
+    if not isinstance(value, _OPAQUE):
+        found["fields"] = {name: snapshot(held, seen) for name, held in sorted(getattr(value, "__dict__", {}).items())}
     return found
 
 

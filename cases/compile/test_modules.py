@@ -1,0 +1,325 @@
+"""A compiled module as an object: its names, copies, pickles, modes and methods."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conformance.guards.compiling import uncompiled, without_prefix
+from conformance.incell import catches, requires, uncounted, values
+from conformance.incell.marks import Twin
+from conformance.instruments.compilation import compiling
+from conformance.instruments.weights import fill, uniform
+
+pytestmark = [requires("compile"), values, uncounted("what is measured is a compiler")]
+
+Code = Callable[..., Any]
+Observe = Callable[..., None]
+
+
+class Model(nn.Module):
+    """A layer, dropout, and a method of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` `(B, 3)`."""
+        result: Tensor = self.drop(self.layer(x))
+        return result
+
+    def generate(self, x: Tensor, steps: int = 2) -> Tensor:
+        """Several forwards."""
+        for _ in range(steps):
+            x = self(x)
+        return x
+
+
+def _model(device: torch.device) -> Model:
+    model = fill(Model()).to(device).eval()
+    assert isinstance(model, Model)
+    return model
+
+
+def state_by_guard(compiled: nn.Module) -> dict[str, Tensor]:
+    """The names of the plain model."""
+    return without_prefix(compiled.state_dict())
+
+
+def state_of_inner(compiled: nn.Module) -> dict[str, Tensor]:
+    """The state of the module inside."""
+    return dict(uncompiled(compiled).state_dict())
+
+
+def state_of_wrapper(compiled: nn.Module) -> dict[str, Tensor]:
+    """What the wrapper says."""
+    return dict(compiled.state_dict())
+
+
+@pytest.mark.parametrize("way", ["prefix", "inner"])
+@catches(Twin(state_of_wrapper, "raises"), read=lambda way: {"prefix": state_by_guard, "inner": state_of_inner}[way])
+def test_state_loads_into_plain_model(read: Code, way: str, device: torch.device) -> None:
+    """The state of a compiled model loads into a plain one, by the guards without_prefix and uncompiled.
+
+    karpathy/nanoGPT#325, mlfoundations/open_clip#639, huggingface/pytorch-image-models#2003, pytorch/pytorch#101107: the wrapper puts
+    `_orig_mod.` before every name. 2.0 to 2.15.
+    """
+    model, plain = _model(device), Model().to(device).eval()
+    with compiling(model) as (compiled, _):
+        compiled(uniform((2, 3)).to(device))
+        state = read(compiled) if read is state_of_wrapper else read(way)(compiled)
+    plain.load_state_dict(state)
+    x = uniform((2, 3)).to(device)
+    assert torch.equal(plain(x), model(x))
+
+
+def replace_prefix(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """By the guard."""
+    return without_prefix(state)
+
+
+def strips_from_the_left(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Only where a name begins with it."""
+    return {name[10:] if name.startswith("_orig_mod.") else name: tensor for name, tensor in state.items()}
+
+
+@catches(strips_from_the_left, clean=replace_prefix)
+def test_state_of_compiled_parts_is_clean(clean: Code, device: torch.device) -> None:
+    """A model whose parts were compiled one by one has the plain model's names after the guard without_prefix.
+
+    Lightning-AI/pytorch-lightning#20233: the prefix stands in the middle of names. 2.0 to 2.15.
+    """
+    model, names = nn.ModuleList([_model(device), _model(device)]), list(nn.ModuleList([Model(), Model()]).state_dict())
+    for index, part in enumerate(model):
+        model[index] = torch.compile(part, backend="eager")  # type: ignore[assignment]
+    assert any("_orig_mod." in name for name in model.state_dict())
+    assert list(clean(dict(model.state_dict()))) == names
+
+
+def switch_compiled(compiled: nn.Module, model: nn.Module) -> nn.Module:
+    """Through the wrapper."""
+    return compiled.eval()
+
+
+def switches_a_copy(compiled: nn.Module, model: nn.Module) -> nn.Module:
+    """On something else."""
+    return copy.deepcopy(model).eval()
+
+
+@catches(switches_a_copy, switch=switch_compiled)
+def test_mode_passes_through_wrapper(switch: Code, device: torch.device, observe: Observe) -> None:
+    """`.eval()` on the compiled module switches the module inside and stops its dropout, whatever `.training` says of the wrapper.
+
+    pytorch/pytorch#132986, pytorch/pytorch#122414: the wrapper's own flag stays behind, observed as `wrapper_training`.
+    """
+    model, x = _model(device).train(), torch.ones(64, 3, device=device)
+    with compiling(model) as (compiled, _):
+        compiled(x)
+        switch(compiled, model)
+        observe("wrapper_training", bool(compiled.training))  # type: ignore[attr-defined]
+        assert not model.training
+        assert torch.equal(compiled(x), model.layer(x))
+
+
+def flag_of_inner(compiled: Any) -> bool:
+    """Of the module inside."""
+    return bool(uncompiled(compiled).training)
+
+
+def flag_of_other(compiled: Any) -> bool:
+    """A new module's."""
+    return nn.Module().training
+
+
+@catches(flag_of_other, read=flag_of_inner)
+def test_flag_of_inner_is_true(read: Code, device: torch.device) -> None:
+    """A model that was in eval mode when it was compiled is in eval mode by the flag of the module inside.
+
+    pytorch/pytorch#122414. 2.0 to 2.15.
+    """
+    with compiling(_model(device)) as (compiled, _):
+        assert read(compiled) is False
+
+
+def flag_of_wrapper(compiled: Any) -> bool:
+    """What the wrapper says."""
+    return bool(compiled.training)
+
+
+@catches(flag_of_other, read=flag_of_wrapper)
+def test_flag_of_wrapper_is_true(read: Code, device: torch.device) -> None:
+    """A model that was in eval mode when it was compiled says so by the wrapper's own flag.
+
+    pytorch/pytorch#122414, JIA-Lab-research/LongLoRA#127. Until it was passed on, a new wrapper says that it trains.
+    """
+    with compiling(_model(device)) as (compiled, _):
+        assert read(compiled) is False
+
+
+def copy_inner(compiled: nn.Module) -> nn.Module:
+    """The module inside."""
+    return copy.deepcopy(uncompiled(compiled))
+
+
+def shares_inner(compiled: nn.Module) -> nn.Module:
+    """No copy."""
+    return copy.copy(uncompiled(compiled))
+
+
+def copy_wrapper(compiled: nn.Module) -> nn.Module:
+    """The wrapper, module and all."""
+    return copy.deepcopy(compiled)
+
+
+@pytest.mark.parametrize("way", ["inner", "wrapper"])
+@catches(shares_inner, make=lambda way: {"inner": copy_inner, "wrapper": copy_wrapper}[way])
+def test_copy_is_its_own(make: Code, way: str, device: torch.device) -> None:
+    """A deep copy of a compiled module answers alike, and keeps its weights when the original's move.
+
+    Own observation; an average of weights (EMA) is made so. 2.0 to 2.15.
+    """
+    model, x = _model(device), uniform((2, 3)).to(device)
+    with compiling(model) as (compiled, _), torch.no_grad():
+        before = compiled(x).clone()
+        copied = make(compiled) if make is shares_inner else make(way)(compiled)
+        model.layer.weight.zero_()
+        model.layer.bias.zero_()
+        assert torch.equal(copied(x), before)
+        assert not torch.equal(compiled(x), before)
+
+
+def pickle_inner(compiled: nn.Module) -> Any:
+    """The module inside."""
+    return pickle.loads(pickle.dumps(uncompiled(compiled)))
+
+
+def pickles_a_hull(compiled: nn.Module) -> Any:
+    """A new model."""
+    return Model().eval()
+
+
+@catches(pickles_a_hull, pack=pickle_inner)
+def test_inner_pickles(pack: Code, device: torch.device, observe: Observe) -> None:
+    """The module inside a compiled one can be pickled after it ran, by the guard uncompiled; whether the wrapper can is observed.
+
+    pytorch/pytorch#101107. 2.0 to 2.15.
+    """
+    model, x = _model(device), uniform((2, 3)).to(device)
+    with compiling(model) as (compiled, _):
+        compiled(x)
+        observe("wrapper", _pickled(compiled))
+        assert torch.equal(pack(compiled)(x), model(x))
+
+
+def _pickled(thing: Any) -> str:
+    try:
+        torch.save(thing, io.BytesIO())
+    except Exception as error:
+        return type(error).__name__
+    return "pickles"
+
+
+def compile_forward(model: Model) -> Model:
+    """Put compiled code in the place of the forward."""
+    model.forward = torch.compile(model.forward, backend="eager")  # type: ignore[method-assign]
+    return model
+
+
+def loses_methods(model: Model) -> Any:
+    """A function has no methods."""
+    return nn.Sequential(model)
+
+
+@catches(Twin(loses_methods, "raises"), compiled_by=compile_forward)
+def test_methods_run_compiled_forward(compiled_by: Code, device: torch.device) -> None:
+    """A model whose forward was replaced by compiled code keeps its names and class, and its methods run the compiled forward.
+
+    meta-pytorch/tnt#441. 2.0 to 2.15.
+    """
+    model, x = _model(device), uniform((2, 3)).to(device)
+    expected = model.generate(x)
+    compiled = compiled_by(model)
+    assert torch.allclose(compiled.generate(x), expected)
+    assert list(compiled.state_dict()) == list(Model().state_dict())
+
+
+def compile_in_place(model: Model) -> nn.Module:
+    """`module.compile()`."""
+    model.compile(backend="eager")
+    return model
+
+
+def wraps(model: Model) -> nn.Module:
+    """The wrapper, whose names have a prefix."""
+    wrapped: nn.Module = torch.compile(model, backend="eager")  # type: ignore[assignment]
+    return wrapped
+
+
+@requires("torch.nn.Module.compile")
+@catches(wraps, compiled_by=compile_in_place)
+def test_compile_in_place_keeps_names(compiled_by: Code, device: torch.device) -> None:
+    """`module.compile()` keeps names, class and identity, and the answers.
+
+    meta-pytorch/tnt#441. Since 2.2.
+    """
+    model, x = _model(device), uniform((2, 3)).to(device)
+    expected = model(x)
+    compiled = compiled_by(model)
+    assert torch.allclose(compiled(x), expected)
+    assert list(compiled.state_dict()) == list(Model().state_dict())
+    assert isinstance(compiled, Model)
+
+
+def compile_twice(code: Code) -> Code:
+    """Compile what is compiled."""
+    return torch.compile(torch.compile(code, backend="eager"), backend="eager")
+
+
+def counts_twice(code: Code) -> Code:
+    """Apply it twice."""
+    return lambda x: code(code(x))
+
+
+@catches(counts_twice, compiled_by=compile_twice)
+def test_compiled_inside_compiled(compiled_by: Code, device: torch.device) -> None:
+    """Compiled code that is compiled again, or called by compiled code, answers once and right.
+
+    Own observation. 2.0 to 2.15.
+    """
+    x = uniform((3,)).to(device)
+    inner = compiled_by(lambda x: x * 2 + 1)
+    assert torch.equal(inner(x), x * 2 + 1)
+    with compiling(lambda x: inner(x) * 3) as (outer, _):
+        assert torch.allclose(outer(x), (x * 2 + 1) * 3)
+
+
+def keep_the_class(model: Any) -> Any:
+    """The module inside."""
+    return uncompiled(model)
+
+
+def takes_the_wrapper(model: Any) -> Any:
+    """The wrapper is a module, and of another class."""
+    return model
+
+
+@catches(takes_the_wrapper, unwrap=keep_the_class)
+def test_inner_has_its_class(unwrap: Code, device: torch.device) -> None:
+    """The guard uncompiled gives back the very module, of its own class, and leaves a module that is not compiled alone.
+
+    pytorch/pytorch#101107. 2.0 to 2.15.
+    """
+    model = _model(device)
+    with compiling(model) as (compiled, _):
+        assert type(unwrap(compiled)) is Model
+        assert unwrap(compiled) is model
+    assert uncompiled(model) is model

@@ -1,0 +1,263 @@
+"""A table must not grow while code is captured: refusals that reach the caller, and refusals that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conformance.guards.capturing import is_compiling
+from conformance.guards.rotary import RotaryCache, rotate
+from conformance.incell import catches, requires, uncounted, values
+from conformance.incell.marks import Twin
+from conformance.instruments import rotation
+from conformance.instruments.compilation import compiling
+
+Code = Callable[..., Any]
+
+
+class Cache(RotaryCache):
+    """The guard's tables, which grow whatever is captured unless `refuse` says no."""
+
+    def refuse(self) -> None:
+        """Say no by raising."""
+
+    def grow_to(self, rows: int) -> None:
+        """Hold `rows` rows."""
+        if rows > self.rows:
+            self.refuse()
+            self._write(2 * rows, self.cos.dtype)
+
+    def forward(self, length: int, offset: int = 0) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of positions from `offset` on."""
+        self.grow_to(offset + length)
+        return self.cos[offset : offset + length], self.sin[offset : offset + length]
+
+
+class SwallowsItsRefusal(Cache):
+    """Raises inside its own `try`, so that a torch without dynamo does not matter, and nothing else does either."""
+
+    def refuse(self) -> None:
+        """Raise, and catch it."""
+        try:
+            if is_compiling():
+                raise RuntimeError("rotary table too small while compiling")
+        except Exception:
+            pass
+
+
+class ImportsAndSwallows(Cache):
+    """The same, with dynamo imported where it is asked."""
+
+    def refuse(self) -> None:
+        """Import, raise, and catch it."""
+        try:
+            import torch._dynamo as dynamo
+
+            if dynamo.is_compiling():
+                raise RuntimeError("rotary table too small while compiling")
+        except Exception:
+            pass
+
+
+class AsksTheWrongQuestion(Cache):
+    """Asks the TorchScript tracer, which knows nothing of torch.compile."""
+
+    def refuse(self) -> None:
+        """Raise under torch.jit.trace."""
+        if torch.jit.is_tracing():
+            raise RuntimeError("rotary table too small while tracing")
+
+
+class Turning(nn.Module):
+    """Heads turned by a cache."""
+
+    def __init__(self, cache: RotaryCache) -> None:
+        super().__init__()
+        self.rotary = cache
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Heads `(B, T, H, 4)`."""
+        return rotate(x, *self.rotary(x.size(1)))
+
+
+def _check_refused(module: nn.Module, rows: Callable[[], int], device: torch.device) -> None:
+    with compiling(module) as (compiled, _):
+        compiled(torch.ones(1, 4, 1, 4, device=device))
+        with pytest.raises(RuntimeError):
+            compiled(torch.ones(1, 12, 1, 4, device=device))
+    assert rows() == 8
+
+
+@values
+@requires("compile")
+@uncounted("what is measured is a compiler")
+@catches(SwallowsItsRefusal, ImportsAndSwallows, AsksTheWrongQuestion, cache=RotaryCache)
+def test_growth_while_compiling_is_refused(cache: Code, device: torch.device) -> None:
+    """A compiled call that needs more rows than the table holds raises, and the table keeps its 8 rows.
+
+    karpathy/nanochat#520 (the refusal sat in its own try/except). Holds on 2.0 to 2.15, without `fullgraph` too.
+    """
+    table = cache(4, rows=8, device=device)
+    _check_refused(Turning(table), lambda: table.rows, device)
+
+
+def portable() -> bool:
+    """torch.compiler's answer, or dynamo's."""
+    probe = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    return bool(probe() if probe is not None else torch._dynamo.is_compiling())
+
+
+class Raises(nn.Module):
+    """Tables in the compiled module itself, and a plain `raise` where they would have to grow."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self.tables = RotaryCache(4, rows=8, device=device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Heads `(B, T, H, 4)`."""
+        if x.size(1) > self.tables.cos.size(0):
+            if torch._dynamo.is_compiling():
+                raise RuntimeError("rotary table too small while compiling")
+            self.tables._write(2 * x.size(1), torch.float32)
+        return rotate(x, self.tables.cos[: x.size(1)], self.tables.sin[: x.size(1)])
+
+
+class RaisesPortably(Raises):
+    """The same, asked in a function that works without torch.compiler."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Heads `(B, T, H, 4)`."""
+        if x.size(1) > self.tables.cos.size(0):
+            if portable():
+                raise RuntimeError("rotary table too small while compiling")
+            self.tables._write(2 * x.size(1), torch.float32)
+        return rotate(x, self.tables.cos[: x.size(1)], self.tables.sin[: x.size(1)])
+
+
+class Swallows(Raises):
+    """The `raise` inside its own `try`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Heads `(B, T, H, 4)`."""
+        if x.size(1) > self.tables.cos.size(0):
+            try:
+                if torch._dynamo.is_compiling():
+                    raise RuntimeError("rotary table too small while compiling")
+            except Exception:
+                pass
+            self.tables._write(2 * x.size(1), torch.float32)
+        return rotate(x, self.tables.cos[: x.size(1)], self.tables.sin[: x.size(1)])
+
+
+class RaisesByName(Raises):
+    """The same, asked by a function that was imported by name."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Heads `(B, T, H, 4)`."""
+        if x.size(1) > self.tables.cos.size(0):
+            if is_compiling():
+                raise RuntimeError("rotary table too small while compiling")
+            self.tables._write(2 * x.size(1), torch.float32)
+        return rotate(x, self.tables.cos[: x.size(1)], self.tables.sin[: x.size(1)])
+
+
+FORMS: dict[str, Code] = {"dynamo": Raises, "portable": RaisesPortably, "imported": RaisesByName}
+
+
+def in_its_form(form: str) -> Code:
+    """The module as it stands in FORMS."""
+    return FORMS[form]
+
+
+def swallowed(form: str) -> Code:
+    """The same in a `try`."""
+    return Swallows
+
+
+@values
+@requires("compile")
+@uncounted("what is measured is a compiler")
+@pytest.mark.parametrize("form", FORMS)
+@catches(swallowed, choose=in_its_form)
+def test_raise_in_the_compiled_forward_native(choose: Code, form: str, device: torch.device) -> None:
+    """A plain `raise` under `is_compiling()` in the forward that was compiled itself reaches the caller.
+
+    karpathy/nanochat#520.
+    """
+    module = choose(form)(device)
+    _check_refused(module, lambda: module.tables.rows, device)
+
+
+class RaisesByQualifiedName(Cache):
+    """Says no with a plain `raise`, the question asked as `torch._dynamo.is_compiling()`."""
+
+    def refuse(self) -> None:
+        """Raise while compiling."""
+        if torch._dynamo.is_compiling():
+            raise RuntimeError("rotary table too small while compiling")
+
+
+class RaisesByImportedName(Cache):
+    """Says no with a plain `raise`, the question asked by a function that was imported by name."""
+
+    def refuse(self) -> None:
+        """Raise while compiling."""
+        if is_compiling():
+            raise RuntimeError("rotary table too small while compiling")
+
+
+CACHES: dict[str, Code] = {"qualified": RaisesByQualifiedName, "imported": RaisesByImportedName}
+
+
+def of_that_form(form: str) -> Code:
+    """The cache as it stands in CACHES."""
+    return CACHES[form]
+
+
+def swallowed_there(form: str) -> Code:
+    """The same in a `try`."""
+    return SwallowsItsRefusal
+
+
+@values
+@requires("compile")
+@uncounted("what is measured is a compiler")
+@pytest.mark.parametrize("form", CACHES)
+@catches(swallowed_there, choose=of_that_form)
+def test_raise_in_a_submodule_native(choose: Code, form: str, device: torch.device) -> None:
+    """A plain `raise` under `is_compiling()` in a submodule of what was compiled reaches the caller.
+
+    karpathy/nanochat#520.
+    """
+    table = choose(form)(4, rows=8, device=device)
+    _check_refused(Turning(table), lambda: table.rows, device)
+
+
+class ImportsWhereItGrows(RotaryCache):
+    """Imports dynamo where it is needed: `torch` becomes a local name of the whole method."""
+
+    def grow_to(self, rows: int) -> None:
+        """Hold `rows` rows."""
+        with torch.no_grad():  # noqa: F823 -- the mistake
+            if rows > self.rows:
+                import torch._dynamo
+
+                if not torch._dynamo.is_compiling():
+                    self._write(rows, self.cos.dtype)
+
+
+@values
+@catches(Twin(ImportsWhereItGrows, "raises"), cache=RotaryCache)
+def test_import_hides_no_name(cache: Code, device: torch.device) -> None:
+    """A table grows on a release and in a process that never imported dynamo, and `torch` is torch in the whole method.
+
+    karpathy/nanochat#520 (`import torch._dynamo` in the method). UnboundLocalError on 1.13 to 2.15.
+    """
+    table = cache(4, rows=8, device=device)
+    table.grow_to(20)
+    assert rotation.error(table.cos[:20], rotation.angles(range(20), 4).cos()) < 1e-5
