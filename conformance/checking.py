@@ -45,11 +45,8 @@ def _newer_apis(plan: Plan, model: SubjectSpec, config: Config) -> list[str]:
     """The APIs in the model's source that the lowest release asked for has not."""
     lowest = str(min(planned.cell.version for planned in plan.cells))
     found = apis.touched((file for root in model.roots for file in sources(root)), lowest)
-    return (
-        [f"newer than torch {lowest}, by its source", *(f"  {line}" for line in apis.lines(found, config.project, lowest)), ""]
-        if found
-        else []
-    )
+    told = apis.lines(found, config.project, lowest)
+    return ["", f"newer than torch {lowest}, by its source", *(f"  {line}" for line in told)] if found else []
 
 
 def check(config: Config, plan: Plan, options: Options, model: SubjectSpec, expectations: Sequence[Expectation]) -> int:
@@ -65,7 +62,6 @@ def check(config: Config, plan: Plan, options: Options, model: SubjectSpec, expe
     found = results.read(config.reports, {str(cell.cell) for cell in plan.cells})
     judgement = judge(found, expectations, date.today())
     page = build(found, expectations, judgement, config.reports)
-    print("\n".join(lines(found.cells, model.alias)))
-    print("\n".join(_newer_apis(plan, model, config)))
+    print("\n".join([*lines(found.cells, model.alias), *_newer_apis(plan, model, config)]))
     print(f"report: {page}")
     return failed or judgement.exit_code
