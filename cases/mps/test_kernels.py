@@ -179,3 +179,65 @@ def test_batch_norm_sees_one_dtype(normalise: Callable[..., Tensor], training: b
     with recorded(device) as seen:
         out = normalise(x, norm)
     assert (out.dtype, seen.of("mixed")) == (torch.bfloat16, [])
+
+
+def scale_by_number(x: Tensor, coefficients: Tensor) -> Tensor:
+    """The coefficient is read on the host."""
+    return x * float(coefficients[2])
+
+
+def scales_by_first(x: Tensor, coefficients: Tensor) -> Tensor:
+    """A 0-dim tensor of the host, read at the start of its memory."""
+    return x * coefficients[2].as_strided((), (), 0)
+
+
+def scale_by_element(x: Tensor, coefficients: Tensor) -> Tensor:
+    """A 0-dim tensor of the host, as torch has it."""
+    return x * coefficients[2]
+
+
+def _check_coefficient(scale: Callable[..., Tensor], device: torch.device) -> None:
+    coefficients = torch.tensor([9.0, 2.0, 7.0])
+    assert scale(torch.full((2,), 4.0, device=device), coefficients).tolist() == [28.0, 28.0]
+
+
+@values
+@catches(scales_by_first, scale=scale_by_number)
+def test_coefficient_of_a_table(scale: Callable[..., Tensor], device: torch.device) -> None:
+    """A coefficient of a table on the host, read as a number, scales by its own value.
+
+    pytorch/pytorch#191929. 1.13 to 2.15.
+    """
+    _check_coefficient(scale, device)
+
+
+@values
+@catches(scales_by_first, scale=scale_by_element)
+def test_coefficient_of_a_table_native(scale: Callable[..., Tensor], device: torch.device) -> None:
+    """An element of a table on the host, as a 0-dim tensor, scales by its own value.
+
+    pytorch/pytorch#191929: MPS took the first of the table. On the CPU right on 1.13 to 2.15.
+    """
+    _check_coefficient(scale, device)
+
+
+def copy_by_broadcast(target: Tensor, source: Tensor) -> Tensor:
+    """As torch has it."""
+    return target.copy_(source)
+
+
+def copies_what_fits(target: Tensor, source: Tensor) -> Tensor:
+    """The source's elements one after another, and the rest left."""
+    target.view(-1)[: source.numel()] = source.flatten()
+    return target
+
+
+@values
+@catches(copies_what_fits, copy=copy_by_broadcast)
+def test_copy_broadcasts_columns(copy: Callable[..., Tensor], device: torch.device) -> None:
+    """`copy_` of integers in a column fills each row of a float tensor.
+
+    pytorch/pytorch#105277 (MPS). On the CPU right on 1.13 to 2.15.
+    """
+    target = torch.arange(4.0, device=device).reshape(2, 2)
+    assert copy(target, torch.arange(2, device=device)[:, None]).tolist() == [[0.0, 0.0], [1.0, 1.0]]

@@ -188,3 +188,22 @@ def test_fastest_optimizer_steps_alike(
         if build is make:
             observe("form", next((way for way in ("fused", "foreach") if stepper.defaults.get(way)), "plain"))
     torch.testing.assert_close(*ends)
+
+
+def moves_by_half_a_weight(target: Tensor, end: Tensor, weight: Tensor) -> Tensor:
+    """The bits of a float32 weight are read as if it were of the target's dtype."""
+    narrow = weight.reshape(1).view(torch.int16)[0].view(target.dtype).float()
+    return target.copy_(target.float() + (end.float() - target.float()) * narrow)
+
+
+@values
+@dtypes("bfloat16", "float16")
+@catches(moves_by_half_a_weight, move=lerp_)
+def test_average_stays_between_its_ends(move: Callable[..., Tensor], device: torch.device, dtype: torch.dtype) -> None:
+    """A low-precision average moved by a float32 weight in a 0-dim tensor lies between its ends.
+
+    pytorch/pytorch#196067: negative on MPS, 2.14. Guard `lerp_`, 1.13 to 2.15; natively the CPU refuses until 2.6.
+    """
+    target = torch.zeros(3, dtype=dtype, device=device)
+    moved = move(target, target + 1, torch.tensor(0.1))
+    torch.testing.assert_close(moved.float().cpu(), torch.full((3,), 0.1), rtol=0.01, atol=0.0)
