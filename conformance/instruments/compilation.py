@@ -188,9 +188,10 @@ def _guard(reason: Any) -> str:
 
 
 def _steady(text: str) -> str:
-    """The first line, without what differs from run to run: addresses, identities, paths."""
+    """The first line, without what differs from run to run: addresses, identities, paths, the order of a set of names."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     line = re.sub(r"0x[0-9a-f]+|\b\d{9,}\b", "...", line)
+    line = re.sub(r"\{('[^{}:]*')\}", lambda names: f"{{{', '.join(sorted(names[1].split(', ')))}}}", line)
     return re.sub(r"""(?:/[^/\s'"]+)+/([^/\s'"]+)""", r"\1", line)[:200]
 
 
