@@ -131,7 +131,7 @@ def _message(error: BaseException) -> str:
 
 
 def _first_line(message: str) -> str:
-    """The line of a message that says something: TorchScript says it last, behind the traceback of its own program; torch.export in a list."""
+    """The line of a message that says something: TorchScript says it last, behind its own traceback, torch.export in a list."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if not lines:
         return ""
