@@ -48,8 +48,13 @@ def forgets_negative(query: Tensor, key: Tensor, value: Tensor, scale: float) ->
     return sdpa(query * root, key * root, value, scale=1.0 if scale else None)
 
 
+def pass_the_scale(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    """As it is."""
+    return sdpa(query, key, value, scale=scale)
+
+
 @values
-@catches(takes_zero_for_none, forgets_negative, attend=lambda query, key, value, scale: sdpa(query, key, value, scale=scale))
+@catches(takes_zero_for_none, forgets_negative, attend=pass_the_scale)
 def test_guard_scale(attend: Attend, device: torch.device) -> None:
     """A scale of 0 attends to all alike, and a negative one turns the order round.
 
@@ -94,7 +99,12 @@ def test_uneven_heads_are_refused(attend: Attend, device: torch.device) -> None:
         attend(*heads(device, queries=3))
 
 
-@catches(lambda query, key, value: sdpa(query[..., : key.size(-1)], key, value), attend=sdpa)
+def cuts_the_wider(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """What both have."""
+    return sdpa(query[..., : key.size(-1)], key, value)
+
+
+@catches(cuts_the_wider, attend=sdpa)
 def test_widths_must_agree(attend: Attend, device: torch.device) -> None:
     """A query of width 8 and keys of width 4 are refused.
 
@@ -126,8 +136,13 @@ def reference_gradients() -> list[Tensor]:
     return list(torch.autograd.grad(out.pow(2).sum(), (query, key, value)))
 
 
+def attend_causally(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal after cached keys."""
+    return sdpa(query, key, value, causal=True)
+
+
 @values
-@catches(detaches_weights, attend=lambda query, key, value: sdpa(query, key, value, causal=True))
+@catches(detaches_weights, attend=attend_causally)
 def test_guard_gradients(attend: Attend, device: torch.device) -> None:
     """Gradients of query, grouped keys and values after a cache are those of the formula in float64.
 
@@ -161,16 +176,19 @@ def test_dropout_ends_with_training(attend: Attend, device: torch.device) -> Non
     assert not torch.allclose(attend(query, key, value, True), attend(query, key, value, False))
 
 
-def drops_without_rescaling(weights: Tensor, p: float) -> Tensor:
-    """Zero some weights and leave the rest as they are."""
-    return weights * (torch.rand_like(weights) >= p)
+def drop_half(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The guard's dropout."""
+    return sdpa(query, key, value, dropout=0.5)
+
+
+def drops_without_rescaling(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Zero half of the weights and leave the rest as they are."""
+    weights = (query @ key.transpose(-2, -1) * query.size(-1) ** -0.5).softmax(-1)
+    return (weights * (torch.rand_like(weights) >= 0.5)) @ value
 
 
 @values
-@catches(
-    lambda query, key, value: drops_without_rescaling(torch.ones(2, 2, 5, 5, device=query.device) / 5, 0.5) @ value,
-    attend=lambda query, key, value: sdpa(query * 0, key, value, dropout=0.5),
-)
+@catches(drops_without_rescaling, attend=drop_half)
 def test_dropout_keeps_the_mean(attend: Attend, device: torch.device) -> None:
     """Weights that dropout keeps are scaled up, so that the mean over many draws is the answer without dropout.
 
@@ -224,8 +242,14 @@ def test_backend_choice_ends_with_its_block(choose: Callable[..., Tensor], devic
         torch.backends.cuda.enable_flash_sdp(True)
 
 
+def choose_none(attend: Callable[[], Tensor]) -> Tensor:
+    """No backend at all."""
+    with find("torch.nn.attention").sdpa_kernel([]):
+        return attend()
+
+
 @requires("torch.nn.attention.sdpa_kernel")
-@catches(switches_for_good, choose=lambda attend: _none_at_all(attend))
+@catches(switches_for_good, choose=choose_none)
 def test_no_backend_is_loud(choose: Callable[..., Tensor], device: torch.device) -> None:
     """Attention with every backend switched off raises rather than taking one.
 
@@ -234,8 +258,3 @@ def test_no_backend_is_loud(choose: Callable[..., Tensor], device: torch.device)
     query, key, value = heads(device)
     with pytest.raises(RuntimeError, match="backend"):
         choose(lambda: functional.scaled_dot_product_attention(query, key, value))
-
-
-def _none_at_all(attend: Callable[[], Tensor]) -> Tensor:
-    with find("torch.nn.attention").sdpa_kernel([]):
-        return attend()

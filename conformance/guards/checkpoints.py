@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import functools
 import importlib
+import io
 import pickle
 import re
 from collections.abc import Iterable
@@ -21,6 +23,7 @@ _PLAIN: dict[str, Any] = {
     "collections.Counter": collections.Counter,
     "torch.device": torch.device,
     "torch.Size": torch.Size,
+    **{f"torch.{name}": value for name, value in vars(torch).items() if isinstance(value, torch.dtype)},
 }
 
 
@@ -47,7 +50,7 @@ def load_checkpoint(file: Any, map_location: Any = "cpu", allow: Iterable[Any] =
     if hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"):
         return _load_natively(file, map_location, allowed)
     known = importlib.import_module("torch._weights_only_unpickler")._get_allowed_globals()
-    return torch.load(file, map_location=map_location, pickle_module=_restricted({**known, **allowed}), weights_only=False)
+    return _load_restricted(file, map_location, {**known, **allowed})
 
 
 def _named(allowed: Any) -> tuple[str, Any]:
@@ -109,10 +112,36 @@ def _restricted(allowed: dict[str, Any]) -> Any:
                 raise CheckpointError([full])
             return allowed[full]
 
-    class Restricted:
-        @staticmethod
-        def load(file: Any, **options: Any) -> Any:
-            return Unpickler(file, **options).load()
+    return _pickle_module(Unpickler)
 
-    Restricted.Unpickler = Unpickler  # type: ignore[attr-defined]
-    return Restricted
+
+def _pickle_module(unpickler: type[pickle.Unpickler]) -> Any:
+    return type("restricted", (), {"Unpickler": unpickler, "load": staticmethod(lambda file, **options: unpickler(file, **options).load())})
+
+
+def _load_restricted(file: Any, map_location: Any, allowed: dict[str, Any]) -> Any:
+    stand_in = _restricted(allowed)
+    if _pickle_module_is_used():
+        return torch.load(file, map_location=map_location, pickle_module=stand_in, weights_only=False)
+    plain, torch.serialization.pickle = torch.serialization.pickle, stand_in
+    try:
+        return torch.load(file, map_location=map_location, weights_only=False)
+    finally:
+        torch.serialization.pickle = plain
+
+
+@functools.lru_cache(maxsize=1)
+def _pickle_module_is_used() -> bool:
+    """1.13 takes an argument `pickle_module` and loads with Python's own pickle all the same."""
+    used = []
+
+    class Probe(pickle.Unpickler):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            used.append(True)
+            super().__init__(*arguments, **options)
+
+    file = io.BytesIO()
+    torch.save({}, file)
+    file.seek(0)
+    torch.load(file, pickle_module=_pickle_module(Probe), weights_only=False)
+    return bool(used)

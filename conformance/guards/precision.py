@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,8 +32,10 @@ def set_float32_precision(precision: str) -> None:
     """
     if precision not in _LEVELS:
         raise ValueError(f"precision {precision!r}: one of {', '.join(_LEVELS)}")
-    torch.set_float32_matmul_precision(_LEVELS[precision])
-    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # 2.9 advises the newer interface
+        torch.set_float32_matmul_precision(_LEVELS[precision])
+        torch.backends.cudnn.allow_tf32 = precision == "tf32"
     if float32_precision() != precision:
         raise RuntimeError(f"asked for {precision}, and torch {torch.__version__} says {float32_precision()}")
 
