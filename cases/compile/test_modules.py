@@ -1,18 +1,15 @@
-"""A compiled module as an object: its names, copies, pickles, modes and methods."""
+"""A compiled module as an object: its modes, its flags, its methods, compiled code inside compiled code."""
 
 from __future__ import annotations
 
 import copy
-import io
-import pickle
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
-from conformance.guards.compiling import uncompiled, without_prefix
+from conformance.guards.compiling import uncompiled
 from conformance.incell import catches, requires, uncounted, values
 from conformance.incell.marks import Twin
 from conformance.instruments.compilation import compiling
@@ -48,61 +45,6 @@ def _model(device: torch.device) -> Model:
     model = fill(Model()).to(device).eval()
     assert isinstance(model, Model)
     return model
-
-
-def state_by_guard(compiled: nn.Module) -> dict[str, Tensor]:
-    """The names of the plain model."""
-    return without_prefix(compiled.state_dict())
-
-
-def state_of_inner(compiled: nn.Module) -> dict[str, Tensor]:
-    """The state of the module inside."""
-    return dict(uncompiled(compiled).state_dict())
-
-
-def state_of_wrapper(compiled: nn.Module) -> dict[str, Tensor]:
-    """What the wrapper says."""
-    return dict(compiled.state_dict())
-
-
-@pytest.mark.parametrize("way", ["prefix", "inner"])
-@catches(Twin(state_of_wrapper, "raises"), read=lambda way: {"prefix": state_by_guard, "inner": state_of_inner}[way])
-def test_state_loads_into_plain_model(read: Code, way: str, device: torch.device) -> None:
-    """The state of a compiled model loads into a plain one, by the guards without_prefix and uncompiled.
-
-    karpathy/nanoGPT#325, mlfoundations/open_clip#639, huggingface/pytorch-image-models#2003, pytorch/pytorch#101107: the wrapper puts
-    `_orig_mod.` before every name. 2.0 to 2.15.
-    """
-    model, plain = _model(device), Model().to(device).eval()
-    with compiling(model) as (compiled, _):
-        compiled(uniform((2, 3)).to(device))
-        state = read(compiled) if read is state_of_wrapper else read(way)(compiled)
-    plain.load_state_dict(state)
-    x = uniform((2, 3)).to(device)
-    assert torch.equal(plain(x), model(x))
-
-
-def replace_prefix(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """By the guard."""
-    return without_prefix(state)
-
-
-def strips_from_the_left(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Only where a name begins with it."""
-    return {name[10:] if name.startswith("_orig_mod.") else name: tensor for name, tensor in state.items()}
-
-
-@catches(strips_from_the_left, clean=replace_prefix)
-def test_state_of_compiled_parts_is_clean(clean: Code, device: torch.device) -> None:
-    """A model whose parts were compiled one by one has the plain model's names after the guard without_prefix.
-
-    Lightning-AI/pytorch-lightning#20233: the prefix stands in the middle of names. 2.0 to 2.15.
-    """
-    model, names = nn.ModuleList([_model(device), _model(device)]), list(nn.ModuleList([Model(), Model()]).state_dict())
-    for index, part in enumerate(model):
-        model[index] = torch.compile(part, backend="eager")  # type: ignore[assignment]
-    assert any("_orig_mod." in name for name in model.state_dict())
-    assert list(clean(dict(model.state_dict()))) == names
 
 
 def switch_compiled(compiled: nn.Module, model: nn.Module) -> nn.Module:
@@ -163,69 +105,6 @@ def test_flag_of_wrapper_is_true(read: Code, device: torch.device) -> None:
     """
     with compiling(_model(device)) as (compiled, _):
         assert read(compiled) is False
-
-
-def copy_inner(compiled: nn.Module) -> nn.Module:
-    """The module inside."""
-    return copy.deepcopy(uncompiled(compiled))
-
-
-def shares_inner(compiled: nn.Module) -> nn.Module:
-    """No copy."""
-    return copy.copy(uncompiled(compiled))
-
-
-def copy_wrapper(compiled: nn.Module) -> nn.Module:
-    """The wrapper, module and all."""
-    return copy.deepcopy(compiled)
-
-
-@pytest.mark.parametrize("way", ["inner", "wrapper"])
-@catches(shares_inner, make=lambda way: {"inner": copy_inner, "wrapper": copy_wrapper}[way])
-def test_copy_is_its_own(make: Code, way: str, device: torch.device) -> None:
-    """A deep copy of a compiled module answers alike, and keeps its weights when the original's move.
-
-    Own observation; an average of weights (EMA) is made so. 2.0 to 2.15.
-    """
-    model, x = _model(device), uniform((2, 3)).to(device)
-    with compiling(model) as (compiled, _), torch.no_grad():
-        before = compiled(x).clone()
-        copied = make(compiled) if make is shares_inner else make(way)(compiled)
-        model.layer.weight.zero_()
-        model.layer.bias.zero_()
-        assert torch.equal(copied(x), before)
-        assert not torch.equal(compiled(x), before)
-
-
-def pickle_inner(compiled: nn.Module) -> Any:
-    """The module inside."""
-    return pickle.loads(pickle.dumps(uncompiled(compiled)))
-
-
-def pickles_a_hull(compiled: nn.Module) -> Any:
-    """A new model."""
-    return Model().eval()
-
-
-@catches(pickles_a_hull, pack=pickle_inner)
-def test_inner_pickles(pack: Code, device: torch.device, observe: Observe) -> None:
-    """The module inside a compiled one can be pickled after it ran, by the guard uncompiled; whether the wrapper can is observed.
-
-    pytorch/pytorch#101107. 2.0 to 2.15.
-    """
-    model, x = _model(device), uniform((2, 3)).to(device)
-    with compiling(model) as (compiled, _):
-        compiled(x)
-        observe("wrapper", _pickled(compiled))
-        assert torch.equal(pack(compiled)(x), model(x))
-
-
-def _pickled(thing: Any) -> str:
-    try:
-        torch.save(thing, io.BytesIO())
-    except Exception as error:
-        return type(error).__name__
-    return "pickles"
 
 
 def compile_forward(model: Model) -> Model:
@@ -300,26 +179,3 @@ def test_compiled_inside_compiled(compiled_by: Code, device: torch.device) -> No
     assert torch.equal(inner(x), x * 2 + 1)
     with compiling(lambda x: inner(x) * 3) as (outer, _):
         assert torch.allclose(outer(x), (x * 2 + 1) * 3)
-
-
-def keep_the_class(model: Any) -> Any:
-    """The module inside."""
-    return uncompiled(model)
-
-
-def takes_the_wrapper(model: Any) -> Any:
-    """The wrapper is a module, and of another class."""
-    return model
-
-
-@catches(takes_the_wrapper, unwrap=keep_the_class)
-def test_inner_has_its_class(unwrap: Code, device: torch.device) -> None:
-    """The guard uncompiled gives back the very module, of its own class, and leaves a module that is not compiled alone.
-
-    pytorch/pytorch#101107. 2.0 to 2.15.
-    """
-    model = _model(device)
-    with compiling(model) as (compiled, _):
-        assert type(unwrap(compiled)) is Model
-        assert unwrap(compiled) is model
-    assert uncompiled(model) is model

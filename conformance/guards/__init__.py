@@ -6,6 +6,7 @@ from conformance.guards.arrays import from_numpy, to_numpy
 from conformance.guards.attention import sdpa
 from conformance.guards.capturing import is_compiling, is_tracing
 from conformance.guards.checkpoints import CheckpointError, load_checkpoint
+from conformance.guards.compiling import no_recompiles, not_compiled, recompile_limit, uncompiled, without_prefix
 from conformance.guards.construction import (
     constant_like,
     drawn_like,
@@ -86,11 +87,14 @@ __all__ = [
     "materialise",
     "multiplies",
     "narrowed",
+    "no_recompiles",
+    "not_compiled",
     "optimizer_for",
     "orthogonalise",
     "padding_mask",
     "range_like",
     "rates",
+    "recompile_limit",
     "register_pytree",
     "release",
     "rms_norm",
@@ -105,8 +109,10 @@ __all__ = [
     "takes",
     "to_device",
     "to_numpy",
+    "uncompiled",
     "uninitialised",
     "usable",
     "visible",
     "widened",
+    "without_prefix",
 ]
