@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from conformance.guards import rms_norm
 from conformance.incell import catches, requires, uncounted, values
-from conformance.instruments.compilation import check_compiled, compiling
+from conformance.instruments.compilation import Report, check_compiled, compiling
 from conformance.instruments.weights import uniform
 
 pytestmark = [requires("compile"), values, uncounted("what is measured is a compiler")]
@@ -127,19 +128,15 @@ def _numpy_random(x: Tensor) -> Tensor:
 NUMPY: dict[str, Code] = {"sine": _numpy_sine, "as_int": _numpy_int, "scalar": _numpy_scalar, "random": _numpy_random}
 
 
-def keep_result(code: Code) -> Code:
-    """As it comes back."""
-    return code
-
-
-def widens_result(code: Code) -> Code:
+@contextmanager
+def widens_result(code: Code, **options: Any) -> Any:
     """numpy's own float, which is double."""
-    return lambda x: code(x).double() if isinstance(code(x), Tensor) else code(x) * 1.0
+    yield lambda x: code(x).double() if isinstance(code(x), Tensor) else code(x) * 1.0, Report()
 
 
 @pytest.mark.parametrize("form", NUMPY)
-@catches(widens_result, keep=keep_result)
-def test_numpy_round_trip(keep: Code, form: str, device: torch.device, observe: Observe) -> None:
+@catches(widens_result, compiled_by=compiling)
+def test_numpy_round_trip(compiled_by: Code, form: str, device: torch.device, observe: Observe) -> None:
     """A way through numpy and back gives eager's numbers and dtypes.
 
     pytorch/pytorch#109604, pytorch/pytorch#105052, pytorch/pytorch#95849. 2.1 to 2.15 in one graph; on 2.0 by breaks.
@@ -148,7 +145,7 @@ def test_numpy_round_trip(keep: Code, form: str, device: torch.device, observe: 
     if device.type != "cpu":
         pytest.skip("numpy reads the CPU's memory")
     code, x = NUMPY[form], uniform((3,)) * 3
-    with compiling(keep(code)) as (compiled, report):
+    with compiled_by(code) as (compiled, report):
         got, expected = compiled(x), code(x)
     observe("graphs", report.graphs, better="lower")
     observe("breaks", len(report.breaks) + len(report.skipped), better="lower")

@@ -84,7 +84,7 @@ class GrowsByDecidingOnData(Growing):
 def test_growth_by_assignment_compiles(build: Code, device: torch.device, observe: Observe) -> None:
     """Tables that grow in a compiled forward pass by assignment stay in one graph, with right numbers at 6, 12, 20 and 40.
 
-    meta-pytorch/torchtune#1663, karpathy/nanochat#520; deciding by `.item()` breaks the graph. Since 2.0, and in 2.15.
+    meta-pytorch/torchtune#1663, karpathy/nanochat#520; deciding by `.item()` breaks the graph. Holds on 2.0 to 2.15.
     """
     module = build(device)
     check_compiled(module, {f"length{n}": (heads(n, device),) for n in (4, 6, 12, 20, 40)}, observe, fullgraph=True)
@@ -205,7 +205,7 @@ class GrowsExactly(Growing):
 def test_lengths_share_graphs(build: Code, device: torch.device, observe: Observe) -> None:
     """Inputs of 4, 3, 8, 6, 12 and 5 positions share two graphs when the table holds them all; one that grows costs a graph a length.
 
-    foundation-model-stack/foundation-model-stack#64. With `dynamic=True`. Since 2.1; 2.0 compiles a graph for each length.
+    foundation-model-stack/foundation-model-stack#64. With `dynamic=True`, on 2.0 to 2.15.
     """
     module = build(device)
     with compiling(module, dynamic=True) as (compiled, report):

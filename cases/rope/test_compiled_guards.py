@@ -19,6 +19,13 @@ from conformance.instruments.compilation import compiling
 Code = Callable[..., Any]
 
 
+def write(cache: RotaryCache, rows: int) -> None:
+    """Put longer tables in place."""
+    channels = torch.arange(0, cache.rotary_dim, 2, device=cache.cos.device).float()
+    angles = torch.arange(rows, device=cache.cos.device).float()[:, None] * 10000.0 ** (channels / -cache.rotary_dim)
+    cache.cos, cache.sin = angles.cos(), angles.sin()
+
+
 class Cache(RotaryCache):
     """The guard's tables, which grow whatever is captured unless `refuse` says no."""
 
@@ -29,7 +36,7 @@ class Cache(RotaryCache):
         """Hold `rows` rows."""
         if rows > self.rows:
             self.refuse()
-            self._write(2 * rows, self.cos.dtype)
+            write(self, 2 * rows)
 
     def forward(self, length: int, offset: int = 0) -> tuple[Tensor, Tensor]:
         """Cosines and sines of positions from `offset` on."""
@@ -81,14 +88,21 @@ class Turning(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Heads `(B, T, H, 4)`."""
-        return rotate(x, *self.rotary(x.size(1)))
+        cos, sin = self.rotary(x.size(1))  # unpacked here: `rotate(x, *...)` after a graph break is an AssertionError in dynamo 2.2
+        return rotate(x, cos, sin)
+
+
+def _told(error: BaseException | None) -> str:
+    """What an exception says, and those that led to it: dynamo of 2.0 says nothing itself."""
+    return "" if error is None else f"{error}\n{_told(error.__cause__ or error.__context__)}"
 
 
 def _check_refused(module: nn.Module, rows: Callable[[], int], device: torch.device) -> None:
     with compiling(module) as (compiled, _):
         compiled(torch.ones(1, 4, 1, 4, device=device))
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError) as refused:
             compiled(torch.ones(1, 12, 1, 4, device=device))
+    assert any(words in _told(refused.value) for words in ("too small", "exceeds dimension size"))
     assert rows() == 8
 
 
@@ -123,7 +137,7 @@ class Raises(nn.Module):
         if x.size(1) > self.tables.cos.size(0):
             if torch._dynamo.is_compiling():
                 raise RuntimeError("rotary table too small while compiling")
-            self.tables._write(2 * x.size(1), torch.float32)
+            write(self.tables, 2 * x.size(1))
         return rotate(x, self.tables.cos[: x.size(1)], self.tables.sin[: x.size(1)])
 
 
@@ -135,7 +149,7 @@ class RaisesPortably(Raises):
         if x.size(1) > self.tables.cos.size(0):
             if portable():
                 raise RuntimeError("rotary table too small while compiling")
-            self.tables._write(2 * x.size(1), torch.float32)
+            write(self.tables, 2 * x.size(1))
         return rotate(x, self.tables.cos[: x.size(1)], self.tables.sin[: x.size(1)])
 
 
@@ -150,7 +164,7 @@ class Swallows(Raises):
                     raise RuntimeError("rotary table too small while compiling")
             except Exception:
                 pass
-            self.tables._write(2 * x.size(1), torch.float32)
+            write(self.tables, 2 * x.size(1))
         return rotate(x, self.tables.cos[: x.size(1)], self.tables.sin[: x.size(1)])
 
 
@@ -162,7 +176,7 @@ class RaisesByName(Raises):
         if x.size(1) > self.tables.cos.size(0):
             if is_compiling():
                 raise RuntimeError("rotary table too small while compiling")
-            self.tables._write(2 * x.size(1), torch.float32)
+            write(self.tables, 2 * x.size(1))
         return rotate(x, self.tables.cos[: x.size(1)], self.tables.sin[: x.size(1)])
 
 
@@ -187,7 +201,8 @@ def swallowed(form: str) -> Code:
 def test_raise_in_the_compiled_forward_native(choose: Code, form: str, device: torch.device) -> None:
     """A plain `raise` under `is_compiling()` in the forward that was compiled itself reaches the caller.
 
-    karpathy/nanochat#520.
+    karpathy/nanochat#520. Asked by an imported name it never fires since 2.4: dynamo gives up the frame, runs it uncompiled, and only
+    a function that names `torch` is then compiled by itself. On 2.0 dynamo cannot follow the portable question.
     """
     module = choose(form)(device)
     _check_refused(module, lambda: module.tables.rows, device)
@@ -232,7 +247,7 @@ def swallowed_there(form: str) -> Code:
 def test_raise_in_a_submodule_native(choose: Code, form: str, device: torch.device) -> None:
     """A plain `raise` under `is_compiling()` in a submodule of what was compiled reaches the caller.
 
-    karpathy/nanochat#520.
+    karpathy/nanochat#520. Asked by an imported name it fires until 2.2 and never since 2.4: the table grows in silence.
     """
     table = choose(form)(4, rows=8, device=device)
     _check_refused(Turning(table), lambda: table.rows, device)

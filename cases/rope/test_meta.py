@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conformance.guards.rotary import RotaryCache
+from conformance.guards.rotary import RotaryCache, rotate
 from conformance.incell import catches, dtypes, values
+from conformance.incell.marks import Twin
 from conformance.instruments import rotation
 
 Build = Callable[..., Any]
@@ -101,8 +102,8 @@ def test_buffers_replaced_behind_the_module(finish: Callable[[RotaryCache], None
     assert _off(module.cos, 7004.0) < 1e-5
 
 
-class WritesAtEveryMove(RotaryCache):
-    """Writes its tables whenever the module is touched."""
+class WritesAtEveryTouch(RotaryCache):
+    """Writes its tables whenever the module is touched, changed or not."""
 
     def _apply(self, *arguments: Any, **options: Any) -> Any:
         super()._apply(*arguments, **options)
@@ -110,21 +111,23 @@ class WritesAtEveryMove(RotaryCache):
         return self
 
 
-#: What a training loop does to a model between a forward pass and its backward pass, and what it does before it starts workers.
+#: What code does to a model, to be sure, between a forward pass and its backward pass.
 TOUCHES: dict[str, Callable[[Any, torch.device], Any]] = {
     "moved_where_it_is": lambda module, device: module.to(device),
     "cast_to_what_it_is": lambda module, device: module.float(),
 }
 
 
+@values
 @pytest.mark.parametrize("touch", TOUCHES)
-@catches(WritesAtEveryMove, cache=RotaryCache)
-def test_untouched_table_is_the_same_tensor(cache: Build, touch: str, device: torch.device) -> None:
-    """A `.to()` that changes nothing leaves the very tensors: shared memory stays shared, compiled code need not look again.
+@catches(Twin(WritesAtEveryTouch, "raises"), cache=RotaryCache)
+def test_touch_between_forward_and_backward(cache: Build, touch: str, device: torch.device) -> None:
+    """A `.to()` that changes nothing leaves the very tensors unwritten, so that a backward pass can still read them.
 
     Observed here: `Module._apply` keeps a buffer that its function returns, on 1.13 to 2.15.
     """
-    module = cache(DIM, rows=ROWS, base=7004.0, device=device)
-    before = module.cos
+    module, x = cache(4, rows=8, device=device), torch.ones(1, 8, 1, 4, device=device, requires_grad=True)
+    before, turned = module.cos, rotate(x, *module(8))
     TOUCHES[touch](module, device)
     assert module.cos is before
+    turned.sum().backward()

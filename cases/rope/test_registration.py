@@ -57,6 +57,25 @@ class KeepsPersistentBuffer(Model):
         self.register_buffer("cos", cos)
 
 
+class KeepsParameter(Model):
+    """A parameter that is not trained."""
+
+    def keep(self, cos: Tensor) -> None:
+        """Register the table among the weights."""
+        self.register_parameter("cos", nn.Parameter(cos, requires_grad=False))
+
+
+@catches(KeepsParameter, KeepsPersistentBuffer, build=Model)
+def test_table_is_no_weight(build: Build, device: torch.device) -> None:
+    """A table is neither among the parameters, where optimizers, sharding and counts find it, nor in the checkpoint.
+
+    lucidrains/rotary-embedding-torch#18 (frequencies in a parameter). Holds on 1.13 to 2.15.
+    """
+    model = build(device)
+    assert [name for name, _ in model.named_parameters()] == ["mix.weight", "mix.bias"]
+    assert list(model.state_dict()) == ["mix.weight", "mix.bias"]
+
+
 @values
 @catches(KeepsAttribute, KeepsPersistentBuffer, build=Model)
 def test_table_follows_its_module(build: Build, device: torch.device) -> None:

@@ -135,3 +135,34 @@ def test_recomputed_forward_turns_alike(cache: Cache, reentrant: bool, device: t
     assert x.grad is not None
     assert y.grad is not None
     assert rotation.error(x.grad, y.grad.cpu().double()) < 1e-5
+
+
+class Interpolating(RotaryCache):
+    """Positions divided by a factor, as linear scaling does, in the one place where angles are made."""
+
+    factor = 4
+
+    def _angles(self, positions: Tensor, dtype: torch.dtype, base: float) -> Tensor:
+        return super()._angles(positions.to(dtype) / self.factor, dtype, base)
+
+
+class ForgetsItsFactor(Interpolating):
+    """Grows by code that knows the base alone."""
+
+    def grow_to(self, rows: int) -> None:
+        """Hold `rows` rows."""
+        if rows > self.rows:
+            plain = RotaryCache(self.head_dim, rows=rows, base=self.base, device=self.cos.device)
+            self.cos, self.sin = plain.cos, plain.sin
+
+
+@values
+@catches(ForgetsItsFactor, cache=Interpolating)
+def test_growth_keeps_its_scale(cache: Cache, device: torch.device) -> None:
+    """A table whose positions are scaled is scaled after it has grown, too, in its old rows and its new ones.
+
+    vllm-project/vllm#5093 is the kin: scaling where the table is made, and not where it is made again. Holds on 1.13 to 2.15.
+    """
+    table = cache(DIM, rows=8, device=device)
+    cos = table(20)[0]
+    assert rotation.error(cos, rotation.angles(torch.arange(20) / 4, DIM).cos()) < 1e-5

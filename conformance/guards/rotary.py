@@ -147,6 +147,8 @@ class RotaryCache(nn.Module):
             angles = self._angles(positions, _wide(dtype), self.base)
             for name, table in (("cos", angles.cos().to(dtype)), ("sin", angles.sin().to(dtype))):
                 held = getattr(self, name)
+                if type(table) is not type(held):
+                    raise RuntimeError("rotary table too small for a dry run with fake tensors, which would stay in it: grow_to() first")
                 # Into the same memory where it fits: shared memory stays shared, and compiled code of 2.0 to 2.3 reads no other.
                 if (held.shape, held.dtype) == (table.shape, table.dtype) and not held.is_inference():
                     held.copy_(table)
