@@ -1,4 +1,4 @@
-"""Rotary tables in compiled code: growth that traces, changes that are seen, lengths and offsets that share graphs."""
+"""Rotary tables in compiled code: changes that are seen, positions that share a graph, a base that follows the length."""
 
 from __future__ import annotations
 
@@ -26,82 +26,6 @@ Observe = Callable[..., None]
 def heads(length: int, device: torch.device) -> Tensor:
     """Heads `(1, length, 1, 4)`."""
     return uniform((1, length, 1, 4), str(length)).to(device)
-
-
-class Growing(nn.Module):
-    """Tables that grow in the forward pass, by assignment to the registered buffers."""
-
-    cos: Tensor
-    sin: Tensor
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
-        self.keep(*self.make(8, device))
-
-    def make(self, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Cosines and sines."""
-        angles = torch.arange(rows, device=device).float()[:, None] * 10000.0 ** (torch.arange(0, 4, 2, device=device).float() / -4)
-        return angles.cos(), angles.sin()
-
-    def keep(self, cos: Tensor, sin: Tensor) -> None:
-        """Register the tables."""
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
-
-    def replace(self, cos: Tensor, sin: Tensor) -> None:
-        """Put longer tables in their place."""
-        self.cos, self.sin = cos, sin
-
-    def needed(self, x: Tensor) -> int:
-        """Rows for this input."""
-        return x.size(1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Heads `(B, T, H, 4)`."""
-        rows = self.needed(x)
-        if rows > self.cos.size(0):
-            self.replace(*self.make(2 * rows, x.device))
-        return rotate(x, self.cos[: x.size(1)], self.sin[: x.size(1)])
-
-
-class GrowsByRegistering(Growing):
-    """Grows by registering the buffers again."""
-
-    def replace(self, cos: Tensor, sin: Tensor) -> None:
-        """Register longer tables."""
-        self.keep(cos, sin)
-
-
-class GrowsByDecidingOnData(Growing):
-    """Reads the number of rows from position ids, as a number."""
-
-    def needed(self, x: Tensor) -> int:
-        """Rows by `.item()`."""
-        return int(torch.arange(x.size(1), device=x.device).max().item()) + 1
-
-
-@catches(Twin(GrowsByDecidingOnData, "raises"), build=Growing)
-def test_growth_by_assignment_compiles(build: Code, device: torch.device, observe: Observe) -> None:
-    """Tables that grow in a compiled forward pass by assignment stay in one graph, with right numbers at 6, 12, 20 and 40.
-
-    meta-pytorch/torchtune#1663, karpathy/nanochat#520; deciding by `.item()` breaks the graph. Holds on 2.0 to 2.15.
-    """
-    module = build(device)
-    check_compiled(module, {f"length{n}": (heads(n, device),) for n in (4, 6, 12, 20, 40)}, observe, fullgraph=True)
-    with compiling(module, fullgraph=True) as (compiled, _):
-        for length in (6, 12, 20, 40):
-            assert rotation.error(compiled(heads(length, device)), rotation.turned(heads(length, device), range(length))) < 1e-5
-    assert module.cos.size(0) == 80
-
-
-@catches(Twin(replays_first_program, "raises"), compiled_by=compiling)
-def test_growth_by_registering_native(compiled_by: Code, device: torch.device, observe: Observe) -> None:
-    """`register_buffer` in a compiled forward pass stays in one graph.
-
-    meta-pytorch/torchtune#1663, karpathy/nanochat#520: it breaks the graph until 2.4. Since 2.5.
-    """
-    inputs = {f"length{n}": (heads(n, device),) for n in (4, 6, 12, 20, 40)}
-    check_compiled(GrowsByRegistering(device), inputs, observe, compiled_by=compiled_by, fullgraph=True)
 
 
 class Turning(nn.Module):
@@ -182,37 +106,6 @@ def test_replaced_table_is_seen_native(compiled_by: Code, how: str, device: torc
     build, change = REPLACED[how]
     inputs = {"first": call(heads(8, device)), "replaced": call(heads(8, device), before=change)}
     check_compiled(build(device), inputs, observe, compiled_by=compiled_by)
-
-
-def hold_enough(device: torch.device) -> nn.Module:
-    """A table as long as the longest input."""
-    return Turning(RotaryCache(4, rows=64, device=device))
-
-
-class GrowsExactly(Growing):
-    """Tables as long as the longest input so far."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__(device)
-        self.replace(*self.make(1, device))
-
-    def make(self, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Cosines and sines for half the rows asked for, which were doubled."""
-        return super().make(max(1, rows // 2), device)
-
-
-@catches(GrowsExactly, build=hold_enough)
-def test_lengths_share_graphs(build: Code, device: torch.device, observe: Observe) -> None:
-    """Inputs of 4, 3, 8, 6, 12 and 5 positions share two graphs when the table holds them all; one that grows costs a graph a length.
-
-    foundation-model-stack/foundation-model-stack#64. With `dynamic=True`, on 2.0 to 2.15.
-    """
-    module = build(device)
-    with compiling(module, dynamic=True) as (compiled, report):
-        for length in (4, 4, 3, 8, 6, 12, 12, 5):
-            assert rotation.error(compiled(heads(length, device)), rotation.turned(heads(length, device), range(length))) < 1e-5
-    observe_report(report, observe)
-    assert report.graphs <= 2
 
 
 class ByPositions(nn.Module):

@@ -14,16 +14,9 @@ from conformance.guards.rotary import RotaryCache, rotate
 from conformance.incell import catches, requires, uncounted, values
 from conformance.incell.marks import Twin
 from conformance.instruments import rotation
-from conformance.instruments.compilation import compiling
+from conformance.instruments.refusing import check_refused
 
 Code = Callable[..., Any]
-
-
-def write(cache: RotaryCache, rows: int) -> None:
-    """Put longer tables in place."""
-    channels = torch.arange(0, cache.rotary_dim, 2, device=cache.cos.device).float()
-    angles = torch.arange(rows, device=cache.cos.device).float()[:, None] * 10000.0 ** (channels / -cache.rotary_dim)
-    cache.cos, cache.sin = angles.cos(), angles.sin()
 
 
 class Cache(RotaryCache):
@@ -36,7 +29,7 @@ class Cache(RotaryCache):
         """Hold `rows` rows."""
         if rows > self.rows:
             self.refuse()
-            write(self, 2 * rows)
+            self.cos, self.sin = self.at(torch.arange(2 * rows, device=self.cos.device))
 
     def forward(self, length: int, offset: int = 0) -> tuple[Tensor, Tensor]:
         """Cosines and sines of positions from `offset` on."""
@@ -92,18 +85,10 @@ class Turning(nn.Module):
         return rotate(x, cos, sin)
 
 
-def _told(error: BaseException | None) -> str:
-    """What an exception says, and those that led to it: dynamo of 2.0 says nothing itself."""
-    return "" if error is None else f"{error}\n{_told(error.__cause__ or error.__context__)}"
-
-
-def _check_refused(module: nn.Module, rows: Callable[[], int], device: torch.device) -> None:
-    with compiling(module) as (compiled, _):
-        compiled(torch.ones(1, 4, 1, 4, device=device))
-        with pytest.raises(RuntimeError) as refused:
-            compiled(torch.ones(1, 12, 1, 4, device=device))
-    assert any(words in _told(refused.value) for words in ("too small", "exceeds dimension size"))
-    assert rows() == 8
+def _check(cache: RotaryCache, device: torch.device) -> None:
+    short, long = (torch.ones(1, length, 1, 4, device=device) for length in (4, 12))
+    check_refused(Turning(cache), (short,), (long,), ["too small", "exceeds dimension size"])
+    assert cache.rows == 8
 
 
 @values
@@ -115,97 +100,7 @@ def test_growth_while_compiling_is_refused(cache: Code, device: torch.device) ->
 
     karpathy/nanochat#520 (the refusal sat in its own try/except). Holds on 2.0 to 2.15, without `fullgraph` too.
     """
-    table = cache(4, rows=8, device=device)
-    _check_refused(Turning(table), lambda: table.rows, device)
-
-
-def portable() -> bool:
-    """torch.compiler's answer, or dynamo's."""
-    probe = getattr(getattr(torch, "compiler", None), "is_compiling", None)
-    return bool(probe() if probe is not None else torch._dynamo.is_compiling())
-
-
-class Raises(nn.Module):
-    """Tables in the compiled module itself, and a plain `raise` where they would have to grow."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
-        self.tables = RotaryCache(4, rows=8, device=device)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Heads `(B, T, H, 4)`."""
-        if x.size(1) > self.tables.cos.size(0):
-            if torch._dynamo.is_compiling():
-                raise RuntimeError("rotary table too small while compiling")
-            write(self.tables, 2 * x.size(1))
-        return rotate(x, self.tables.cos[: x.size(1)], self.tables.sin[: x.size(1)])
-
-
-class RaisesPortably(Raises):
-    """The same, asked in a function that works without torch.compiler."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Heads `(B, T, H, 4)`."""
-        if x.size(1) > self.tables.cos.size(0):
-            if portable():
-                raise RuntimeError("rotary table too small while compiling")
-            write(self.tables, 2 * x.size(1))
-        return rotate(x, self.tables.cos[: x.size(1)], self.tables.sin[: x.size(1)])
-
-
-class Swallows(Raises):
-    """The `raise` inside its own `try`."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Heads `(B, T, H, 4)`."""
-        if x.size(1) > self.tables.cos.size(0):
-            try:
-                if torch._dynamo.is_compiling():
-                    raise RuntimeError("rotary table too small while compiling")
-            except Exception:
-                pass
-            write(self.tables, 2 * x.size(1))
-        return rotate(x, self.tables.cos[: x.size(1)], self.tables.sin[: x.size(1)])
-
-
-class RaisesByName(Raises):
-    """The same, asked by a function that was imported by name."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Heads `(B, T, H, 4)`."""
-        if x.size(1) > self.tables.cos.size(0):
-            if is_compiling():
-                raise RuntimeError("rotary table too small while compiling")
-            write(self.tables, 2 * x.size(1))
-        return rotate(x, self.tables.cos[: x.size(1)], self.tables.sin[: x.size(1)])
-
-
-FORMS: dict[str, Code] = {"dynamo": Raises, "portable": RaisesPortably, "imported": RaisesByName}
-
-
-def in_its_form(form: str) -> Code:
-    """The module as it stands in FORMS."""
-    return FORMS[form]
-
-
-def swallowed(form: str) -> Code:
-    """The same in a `try`."""
-    return Swallows
-
-
-@values
-@requires("compile")
-@uncounted("what is measured is a compiler")
-@pytest.mark.parametrize("form", FORMS)
-@catches(swallowed, choose=in_its_form)
-def test_raise_in_the_compiled_forward_native(choose: Code, form: str, device: torch.device) -> None:
-    """A plain `raise` under `is_compiling()` in the forward that was compiled itself reaches the caller.
-
-    karpathy/nanochat#520. Asked by an imported name it never fires since 2.4: dynamo gives up the frame, runs it uncompiled, and only
-    a function that names `torch` is then compiled by itself. On 2.0 dynamo cannot follow the portable question.
-    """
-    module = choose(form)(device)
-    _check_refused(module, lambda: module.tables.rows, device)
+    _check(cache(4, rows=8, device=device), device)
 
 
 class RaisesByQualifiedName(Cache):
@@ -249,8 +144,7 @@ def test_raise_in_a_submodule_native(choose: Code, form: str, device: torch.devi
 
     karpathy/nanochat#520. Asked by an imported name it fires until 2.2 and never since 2.4: the table grows in silence.
     """
-    table = choose(form)(4, rows=8, device=device)
-    _check_refused(Turning(table), lambda: table.rows, device)
+    _check(choose(form)(4, rows=8, device=device), device)
 
 
 class ImportsWhereItGrows(RotaryCache):
