@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from conformance.guards import takes
+from conformance.guards import release, takes
 from conformance.incell import Twin, catches, requires
 from conformance.instruments.references import heads
 
@@ -80,3 +80,11 @@ def test_probe_without_no_native(device: torch.device) -> None:
     PriorLabs/TabPFN#418, QwenLM/Qwen-Image#65.
     """
     assert forgets_to_say_no("enable_gqa", device) == truth("enable_gqa", device)
+
+
+def test_probe_by_release_native(device: torch.device) -> None:
+    """A gate by the release's numbers is right about `enable_gqa`, which came in 2.5.
+
+    QwenLM/Qwen-Image#65. 2.0 to 2.15; the same gate by text is wrong again from 2.10 on.
+    """
+    assert (release() >= (2, 5)) == truth("enable_gqa", device)

@@ -42,7 +42,7 @@ def counts_tied_twice(module: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
 def test_parameters_for_muon(split: Callable[..., tuple[list[Tensor], list[Tensor]]]) -> None:
     """Muon gets the matrices of hidden layers; vectors, embeddings and heads tied to them go to the other optimizer, each once.
 
-    torch documentation of Muon; karpathy/nanochat (its split). 1.13 to 2.15.
+    torch documentation of Muon: for the 2-D parameters of hidden layers. 1.13 to 2.15.
     """
     module = Small()
     hidden, others = split(module)

@@ -42,6 +42,7 @@ class Block(nn.Module):
         return self.outer(hidden).sum()
 
 
+@values
 @pytest.mark.parametrize("how", ["frozen_input", "in_a_dict"])
 @catches(with_reentry, recompute=without_reentry)
 def test_recomputed_layer_learns(recompute: Recompute, how: str, device: torch.device) -> None:
@@ -165,6 +166,7 @@ def test_recomputed_under_the_same_autocast(recompute: Recompute, device: torch.
     assert set(ran) == {torch.bfloat16}
 
 
+@values
 def test_default_way_native(observe: Callable[..., None], device: torch.device) -> None:
     """`checkpoint` without `use_reentrant` keeps the gradients of a layer whose input needs none.
 

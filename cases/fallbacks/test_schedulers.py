@@ -190,7 +190,7 @@ def scheduler_first(optimizer: torch.optim.Optimizer, scheduler: Any) -> None:
 def test_first_rate_is_used(order: Callable[..., None]) -> None:
     """The first step is made with the first rate.
 
-    torch 1.1 release notes. 1.13 to 2.15.
+    torch documentation, "How to adjust learning rate": since 1.1 in this order. 1.13 to 2.15.
     """
     weight = nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=1.0)

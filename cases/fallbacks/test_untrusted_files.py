@@ -20,10 +20,10 @@ pytestmark = host
 Load = Callable[[Any], Any]
 
 
-def saved(content: object) -> io.BytesIO:
-    """What torch.save writes, ready to be read."""
+def saved(content: object, archive: bool = True) -> io.BytesIO:
+    """What torch.save writes, ready to be read: an archive, or the format from before 1.6."""
     file = io.BytesIO()
-    torch.save(content, file)
+    torch.save(content, file, _use_new_zipfile_serialization=archive)
     file.seek(0)
     return file
 
@@ -49,8 +49,9 @@ def trusts_any_file(file: Any) -> Any:
     return torch.load(file, weights_only=False)
 
 
+@pytest.mark.parametrize("archive", [True, False], ids=["archive", "older_format"])
 @catches(trusts_any_file, load=load_checkpoint)
-def test_no_code_of_a_file_runs(load: Load) -> None:
+def test_no_code_of_a_file_runs(load: Load, archive: bool) -> None:
     """A file that holds a call is refused with a CheckpointError that names the function, which has not run.
 
     pytorch/pytorch#52596. 1.13 to 2.15.
@@ -58,7 +59,7 @@ def test_no_code_of_a_file_runs(load: Load) -> None:
     RAN.clear()
     refused: list[str] = []
     try:
-        load(saved({"weight": torch.ones(2), "bias": Loaded()}))
+        load(saved({"weight": torch.ones(2), "bias": Loaded()}, archive))
     except CheckpointError as error:
         refused = error.refused
     assert RAN == []
