@@ -74,7 +74,7 @@ class ComputesEachTime(DetachesItsCache):
 
 
 @values
-@catches(Twin(DetachesItsCache, "wrong"), build=ComputesEachTime)
+@catches(DetachesItsCache, build=ComputesEachTime)
 def test_learned_frequencies_learn(build: Build, device: torch.device) -> None:
     """Frequencies that are learned get a gradient: a cache would cut them off, and they would stand still.
 

@@ -101,7 +101,7 @@ def test_table_is_rounded_once(cache: Callable[..., Any], chain: str, device: to
     assert rotation.error(table, rotation.angles(range(1024), 32).cos()) < once + 2e-5
 
 
-def rotate_in_table_dtype(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def turn_and_round_once(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The result comes back in the dtype of the heads."""
     return rotate(x, cos, sin)
 
@@ -118,7 +118,7 @@ def rounds_tables_to_heads(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 @values
 @dtypes("bfloat16", "float16")
-@catches(promotes_heads, rounds_tables_to_heads, turn=rotate_in_table_dtype)
+@catches(promotes_heads, rounds_tables_to_heads, turn=turn_and_round_once)
 def test_heads_keep_their_dtype(turn: Callable[..., Tensor], device: torch.device, dtype: torch.dtype, observe: Observe) -> None:
     """Low-precision heads turned by float32 tables come back in their dtype, rounded once.
 

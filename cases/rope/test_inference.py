@@ -142,7 +142,7 @@ class KeepsTables(nn.Module):
 
 #: What inference code does to a model, each of which makes new tensors.
 HANDLINGS: dict[str, Callable[[Any], Any]] = {
-    "cast": lambda module: module.double().float(),
+    "cast": lambda module: module.half().float(),
     "copied": copy.deepcopy,
 }
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 
@@ -11,7 +14,8 @@ def _never() -> bool:
 
 # Looked up once: until 2.2 dynamo cannot follow `hasattr` or a `getattr` with a default on a module. Asked for in the function,
 # the probe would break the graph, run uncaptured, and answer False: the code behind it would never know.
-_COMPILING = getattr(getattr(torch, "compiler", None), "is_compiling", None) or getattr(torch._utils, "is_compiling", _never)
+_NATIVE: Any = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+_COMPILING: Callable[[], Any] = _NATIVE or getattr(torch._utils, "is_compiling", _never)
 
 
 def is_compiling() -> bool:

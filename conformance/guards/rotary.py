@@ -68,8 +68,10 @@ class RotaryCache(nn.Module):
     ) -> None:
         super().__init__()
         self.rotary_dim = head_dim if rotary_dim is None else rotary_dim
-        if self.rotary_dim % 2 or not 0 < self.rotary_dim <= head_dim:
-            raise ValueError(f"a rotary embedding pairs dimensions of a head: {self.rotary_dim} of {head_dim} cannot be")
+        if self.rotary_dim % 2:
+            raise ValueError(f"a rotary embedding pairs dimensions: {self.rotary_dim} is odd")
+        if not 0 < self.rotary_dim <= head_dim:
+            raise ValueError(f"{self.rotary_dim} dimensions of a head of {head_dim} cannot turn")
         self.head_dim, self.base, self.max_rows, self.keep_dtype = head_dim, base, max_rows, keep_dtype
         for name in ("cos", "sin"):
             empty = torch.empty(rows, self.rotary_dim // 2, device=device, dtype=dtype or torch.float32)
@@ -82,7 +84,7 @@ class RotaryCache(nn.Module):
         return self.cos.size(0)
 
     def reset_parameters(self) -> None:
-        """Write the tables anew, as a checkpoint loaded with `assign=True` needs it (they are in no checkpoint)."""
+        """Write the tables anew where they are, as after a loader that put empty tensors there (they are in no checkpoint)."""
         self._write(self.rows, self.cos.dtype)
 
     def forward(self, length: int, offset: int = 0) -> tuple[Tensor, Tensor]:
@@ -118,7 +120,7 @@ class RotaryCache(nn.Module):
             raise IndexError(f"a position beyond the last of {self.max_rows}")
 
     def _refuse(self, rows: int) -> None:
-        # Too small: call grow_to() before compiling. A `raise` would be no refusal: until 2.2 it breaks the graph, and from 2.3 dynamo
+        # Too small: call grow_to() before compiling. A `raise` would be no refusal: until 2.2 it breaks the graph, and since 2.4 dynamo
         # runs the frame uncaptured instead, where nothing is compiling and the table grows. An impossible op is never run around.
         self.cos.narrow(0, 0, rows)
 
@@ -166,6 +168,8 @@ class DynamicRotaryCache(RotaryCache):
 
     def __init__(self, head_dim: int, trained: int, factor: float = 1.0, base: float = 10000.0, **options: Any) -> None:
         super().__init__(head_dim, rows=trained, base=base, **options)
+        if self.rotary_dim == 2:
+            raise ValueError("one pair alone has frequency 1 at any base")
         self.trained, self.factor = trained, factor
 
     def stretched(self, length: int) -> float:

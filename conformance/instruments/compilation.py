@@ -68,20 +68,31 @@ def has_dynamo_config(name: str) -> bool:
     return hasattr(config, name)
 
 
+def reset() -> None:
+    """`torch._dynamo.reset()`, and what that forgets until 2.2: classes of modules that compiled code wrote to are guarded ever after."""
+    import torch._dynamo as dynamo
+    from torch._dynamo import mutation_guard
+
+    dynamo.reset()
+    tracker = mutation_guard.GenerationTracker
+    for table in ("dynamic_classes", "generation_values"):
+        setattr(tracker, table, type(getattr(tracker, table))())
+
+
 @contextmanager
 def compiling(code: Callable[..., Any], backend: str = "eager", **options: Any) -> Iterator[tuple[Callable[..., Any], Report]]:
     """`code` under torch.compile with a backend that counts, and the report that its calls fill; dynamo is reset before and after."""
     import torch._dynamo as dynamo
 
     report = Report()
-    dynamo.reset()
+    reset()
     dynamo.utils.counters.clear()
     reporting = {"report_guard_failures": True} if has_dynamo_config("report_guard_failures") else {}
     try:
         with dynamo.config.patch(reporting), _listening(report):
             yield torch.compile(code, backend=_counting(backend, report), **options), report
     finally:
-        dynamo.reset()
+        reset()
 
 
 def _counting(backend: str, report: Report) -> Callable[..., Any]:
