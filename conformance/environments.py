@@ -93,11 +93,13 @@ class Environments:
     def request(self, planned: PlannedCell, name: str = BASE, extra: Sequence[str] = (), held: str = "") -> Request:
         """What the environment of a cell's requirement set must hold."""
         release = planned.release
+        asked = {Requirement(need).name.lower() for need in extra}  # what a case or subject asks for goes before a pin of the release
+        pins = [pin for pin in (*release.pins, *planned.target.pins) if Requirement(pin).name.lower() not in asked]
         return Request(
             torch=release.version,
             python=release.python,
             backend=self._backend(planned),
-            requirements=(*release.pins, *planned.target.pins, *extra),
+            requirements=(*pins, *extra),
             name=name,
             wheel=release.wheel,
             index_url=release.index_url,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from conformance import keys
 from conformance.autopsy import post_mortem
 from conformance.config import Config, builtin_cases
 from conformance.environments import Environment
@@ -169,7 +170,7 @@ class Harness:
 
     def _payload(self) -> Path:
         """A folder that holds our package and nothing else: on the cell's import path, so that nothing of ours is installed there."""
-        payload = self.config.environments.parent / "payload"
+        payload = self.config.environments.parent / "payload" / keys.digest(str(_PACKAGE))  # another checkout may share the environments
         link = payload / "conformance"
         if not link.is_symlink() or link.resolve() != _PACKAGE:
             payload.mkdir(parents=True, exist_ok=True)

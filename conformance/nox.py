@@ -36,24 +36,28 @@ def conformance(session: Any, *arguments: str) -> None:
         raise SystemExit(code)
 
 
-def matrix(project: str | Path = ".", install: Sequence[str] = ("torch-conformance",)) -> None:
-    """Define the sessions `matrix`, `cell(ID)` and `report` for the project in that folder."""
+def matrix(project: str | Path = ".", install: Sequence[str] = ("torch-conformance",), subject: str = "") -> None:
+    """Define the sessions `matrix`, `cell(ID)` and `report` for the project in that folder.
+
+    With a `subject`, as "package.module:build", they run the checks on that model in place of the built-in cases.
+    """
     import nox
 
     ids = cell_ids(Path(project))
+    command = ("check", subject) if subject else ("matrix",)
 
     @nox.session(name="matrix")
     def run_matrix(session: Any) -> None:
         """The matrix of the profile on the devices found here, then the report and the gate."""
         session.install(*install)
-        conformance(session, "matrix", *session.posargs)
+        conformance(session, *command, *session.posargs)
 
     @nox.session(default=False)
     @nox.parametrize("cell", [nox.param(one, id=one) for one in ids])
     def cell(session: Any, cell: str) -> None:
         """One cell, and its report."""
         session.install(*install)
-        conformance(session, "matrix", "--only", cell, *session.posargs)
+        conformance(session, *command, "--only", cell, *session.posargs)
 
     @nox.session(default=False)
     def report(session: Any) -> None:

@@ -138,3 +138,11 @@ def test_cells_of_one_release_share_an_environment_and_pins_make_another(tmp_pat
     xla = plan.make(configured, plan.Selection(torch="2.9.0", devices=("xla",), families=("init",))).cells[0]
     assert "torch-xla==2.9.0" in environments.request(xla).requirements
     assert environments.request(cells["cpu"]).folder != environments.request(cells["cpu"], "transformers", ("transformers",)).folder
+
+
+def test_what_a_case_asks_for_goes_before_a_pin_of_the_release(tmp_path: Path) -> None:
+    config = _configured(tmp_path, release=', pins = ["numpy<2", "setuptools<80"]')
+    cell = plan.make(config, plan.Selection(torch=VERSION, devices=("cpu",))).cells[0]
+    environments = Environments(config, print)
+    assert environments.request(cell).requirements == ("numpy<2", "setuptools<80")
+    assert environments.request(cell, "numpy", ["numpy>=2"]).requirements == ("setuptools<80", "numpy>=2")

@@ -80,7 +80,8 @@ RAISING: dict[str, tuple[Code, tuple[int, int]]] = {
 def test_error_keeps_its_class(compiled_by: Code, form: str, device: torch.device, observe: Observe) -> None:
     """What eager code raises on bad arguments compiled code raises too, of the same class.
 
-    pytorch/pytorch#184364, pytorch/pytorch#184340. Errors that code raises itself: 2.0 to 2.15; some of Python's and of operations come out as the compiler's.
+    pytorch/pytorch#184364, pytorch/pytorch#184340. Errors that code raises itself: 2.0 to 2.15; some of
+    Python's and of operations come out as the compiler's.
     """
     code, (good, bad) = RAISING[form]
     x = uniform((3,)).to(device)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from conformance.incell import catches, deep, limits, requires, subjects, uncounted, values
 from conformance.instruments.compilation import call, check_compiled, compiling
+from conformance.instruments.models import check_whole
 from conformance.instruments.replaying import replays_first_program
 from conformance.instruments.weights import fill, uniform
 
@@ -42,7 +43,7 @@ class ReportsOnTheWay(AsItIs):
         return result * 1
 
 
-@subjects("gpt", "opt")
+@subjects()
 @catches(ReportsOnTheWay, wrap=AsItIs)
 def test_subject_compiles_whole(wrap: Code, subject: Any, device: torch.device, observe: Observe, stage: Any, depth: str) -> None:
     """A subject compiles without a break, and equals eager code on the variations of its inputs; its graphs are observed.
@@ -54,8 +55,7 @@ def test_subject_compiles_whole(wrap: Code, subject: Any, device: torch.device, 
     inputs = dict(list(subject.all_inputs(device).items())[: None if depth == "deep" else 3])
     with torch.no_grad(), stage("compile"):
         report = check_compiled(model, inputs, observe)
-    assert not report.breaks, report.breaks[0]
-    assert not report.skipped, report.skipped[0]
+    check_whole(report)
 
 
 def train_as_it_is(model: nn.Module) -> nn.Module:
@@ -86,7 +86,7 @@ def test_subject_trains_compiled(wrap: Code, subject: Any, device: torch.device,
 
 @deep
 @limits(timeout_s=900.0)
-@subjects("gpt", "opt")
+@subjects()
 @catches(ReportsOnTheWay, wrap=AsItIs)
 def test_subject_compiles_with_inductor(wrap: Code, subject: Any, device: torch.device, observe: Observe, stage: Any) -> None:
     """A subject compiled by inductor equals eager code on every variation, without a break.
@@ -96,7 +96,7 @@ def test_subject_compiles_with_inductor(wrap: Code, subject: Any, device: torch.
     model = wrap(subject.build()).to(device).eval()
     with torch.no_grad(), stage("compile"):
         report = check_compiled(model, subject.all_inputs(device), observe, backend="inductor")
-    assert not report.breaks, report.breaks[0]
+    check_whole(report)
 
 
 def mark_axes(inputs: Any, dynamic: Any) -> Any:
@@ -114,7 +114,7 @@ def leaves_axes(inputs: Any, dynamic: Any) -> Any:
 
 @deep
 @limits(timeout_s=300.0)
-@subjects("gpt", "opt")
+@subjects()
 @catches(leaves_axes, declare=mark_axes)
 def test_subject_is_one_graph_when_marked(declare: Code, subject: Any, device: torch.device, observe: Observe) -> None:
     """A subject whose varying axes are marked dynamic compiles once for all variations of two tokens and more.

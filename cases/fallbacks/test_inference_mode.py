@@ -110,6 +110,7 @@ def test_parameters_are_no_inference_tensors(build: Callable[[], nn.Linear], dev
     """A module that is to train is built outside of inference mode: none of its parameters is marked.
 
     Observed here: one that was built inside says that it needs gradients, and only fails where a backward saves a weight.
+    1.13 to 2.15.
     """
     module = build().to(device)
     with torch.inference_mode():

@@ -190,6 +190,7 @@ def test_eigenvalues_of_an_upper_half(eigenvalues: Callable[..., torch.Tensor]) 
     """Eigenvalues of a symmetric matrix stored in its upper half are those of the whole, by the name that every release has.
 
     Observed here, in the message of the stub that is left: `torch.symeig` read the upper half, `torch.linalg.eigh` reads the lower.
+    1.13 to 2.15.
     """
     torch.testing.assert_close(eigenvalues(torch.tensor([[2.0, 1.0], [0.0, 2.0]])), torch.tensor([1.0, 3.0]))
 

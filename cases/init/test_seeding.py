@@ -54,40 +54,46 @@ def test_seed_is_the_same_in_each_process(seed: Callable[[str], str], observe: O
     torch.testing.assert_close(first, plain, atol=1e-5, rtol=1e-5)
 
 
-class Drawing(torch.utils.data.Dataset[Tensor]):
-    """Each item is drawn."""
+#: Workers are forked, so by a process that has done nothing before.
+_LOADS = """
+import torch
 
-    def __init__(self, generator: torch.Generator | None) -> None:
+class Drawing(torch.utils.data.Dataset):
+    def __init__(self, generator):
         self.generator = generator
-
-    def __len__(self) -> int:
+    def __len__(self):
         return 4
-
-    def __getitem__(self, index: int) -> Tensor:
+    def __getitem__(self, index):
         return torch.rand(3, generator=self.generator)
 
+loader = torch.utils.data.DataLoader(Drawing({generator}), batch_size=1, num_workers=2, multiprocessing_context="fork")
+for item in loader:
+    print(*item.flatten().tolist())
+"""
 
-def draw_from_the_workers_stream() -> Drawing:
+
+def draw_from_the_workers_stream() -> str:
     """The loader seeds torch's stream of each worker apart."""
-    return Drawing(None)
+    return "None"
 
 
-def carries_a_generator() -> Drawing:
+def carries_a_generator() -> str:
     """A generator made once, of which each worker gets a copy."""
-    return Drawing(torch.Generator().manual_seed(0))
+    return "torch.Generator().manual_seed(0)"
 
 
 @host
 @limits(timeout_s=120)
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are forked")
-@catches(carries_a_generator, make=draw_from_the_workers_stream)
-def test_workers_draw_apart(make: Callable[[], Drawing]) -> None:
+@catches(carries_a_generator, generator=draw_from_the_workers_stream)
+def test_workers_draw_apart(generator: Callable[[], str]) -> None:
     """Two workers of a loader do not draw the same augmentation.
 
     pytorch/pytorch#5059: state copied into each worker repeats in each. 1.13 to 2.15.
     """
-    loader = torch.utils.data.DataLoader(make(), batch_size=1, num_workers=2, multiprocessing_context="fork")
-    items = [tuple(item.flatten().tolist()) for item in loader]
+    command = [sys.executable, "-c", _LOADS.format(generator=generator())]
+    items = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(items) == 4
     assert len(set(items)) == len(items)
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conformance.guards.fused import takes
+
 _WIDE = (torch.float32, torch.float64)
 #: The quintic of Newton and Schulz that Muon iterates; it brings singular values near 1, not to it.
 _QUINTIC = (3.4445, -4.7750, 2.0315)
@@ -147,11 +149,7 @@ def optimizer_for(
     fused AdamW takes CUDA since 2.0, the CPU since 2.4 and MPS since 2.5; before, asking for it raises.
     """
     groups = list(parameters)
-    for way in ways:
-        try:
-            optimizer: torch.optim.Optimizer = kind(groups, **{way: True}, **options)
-        except (TypeError, RuntimeError):
-            continue
-        return optimizer
-    plain: torch.optim.Optimizer = kind(groups, **options)
-    return plain
+    tensors = [each for group in groups for each in (group["params"] if isinstance(group, dict) else [group])]
+    way = next((way for way in ways if takes(kind, tensors, way)), None)
+    optimizer: torch.optim.Optimizer = kind(groups, **({way: True} if way is not None else {}), **options)
+    return optimizer

@@ -131,11 +131,14 @@ def _message(error: BaseException) -> str:
 
 
 def _first_line(message: str) -> str:
-    """The line of a message that says something: TorchScript says it last, behind the traceback of its own program."""
+    """The line of a message that says something: TorchScript says it last, behind its own traceback, torch.export in a list."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if not lines:
         return ""
-    return (lines[-1] if lines[0].startswith("The following operation failed in the TorchScript interpreter") else lines[0])[:500]
+    if lines[0].startswith("The following operation failed in the TorchScript interpreter"):
+        return lines[-1][:500]
+    detail = next((line for line in lines[1:] if line.startswith("- ")), "") if lines[0].startswith("Constraints violated") else ""
+    return f"{lines[0].split(' For more information, run with')[0]} {detail}".strip()[:500]
 
 
 def _trace(error: BaseException, case_roots: tuple[str, ...]) -> str:

@@ -131,5 +131,12 @@ def _environ() -> dict[bytes, bytes]:
 
 
 def _default_device(torch: Any) -> Any:
+    """torch's default device. On 2.4 to 2.9 it cannot be read once it was set to None: that is taken back, and it is unset again."""
     get = getattr(torch, "get_default_device", None)
-    return get() if get is not None else None
+    if get is None:
+        return None
+    try:
+        return get()
+    except AttributeError:
+        del torch._GLOBAL_DEVICE_CONTEXT.device_context
+        return get()

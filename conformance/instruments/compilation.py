@@ -43,6 +43,8 @@ class Break:
     reason: str
     blame: str
     inside: str = ""
+    #: The line of `blame` as records have it: `file`, `line`, `source`.
+    line: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass
@@ -198,7 +200,11 @@ def _steady(text: str) -> str:
 def _break(reason: str, stack: Sequence[traceback.FrameSummary]) -> Break:
     outside = [frame for frame in stack if not frame.filename.startswith(_TORCH)] or list(stack)
     users = [frame for frame in outside if not frame.filename.startswith(_LIBRARIES)] or outside
-    return Break(_steady(reason), _place(users), _place(outside))
+    return Break(_steady(reason), _place(users), _place(outside), _line(users))
+
+
+def _line(frames: Sequence[traceback.FrameSummary]) -> dict[str, Any]:
+    return {"file": frames[-1].filename, "line": frames[-1].lineno, "source": (frames[-1].line or "").strip()} if frames else {}
 
 
 def _place(frames: Sequence[traceback.FrameSummary]) -> str:

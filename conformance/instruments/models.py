@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from conformance.instruments.compilation import Report
 from conformance.instruments.generalization import Observe, Outcome, compare, judge_outcomes
 from conformance.instruments.shrinking import smallest
 
@@ -38,9 +39,18 @@ def check_model(
         raise
 
 
+def check_whole(report: Report) -> None:
+    """Raise AssertionError for the first break or frame that was left to Python, blamed on its line in the user's code."""
+    for told, what in ((report.breaks, "the graph breaks"), (report.skipped, "a frame is left to Python")):
+        if told:
+            error = AssertionError(f"{what}: {told[0].reason} at {told[0].blame}")
+            blame_first(error, [told[0].line])
+            raise error
+
+
 def blame_first(error: Exception, lines: Sequence[Mapping[str, Any]]) -> None:
     """Make the first of `lines` that is not torch's own the line to blame for `error`."""
-    own = [line for line in lines if not str(line["file"]).startswith(_TORCH)]
+    own = [line for line in lines if line and not str(line["file"]).startswith(_TORCH)]
     if own:
         error.blame = dict(own[0])  # type: ignore[attr-defined]
 

@@ -57,7 +57,7 @@ def load(alias: str, reference: str) -> Subject:
         axes=axes or None,
         fresh=lambda device: _split(make(), reference)[0].to(device),
         resize=functools.partial(variations.resized, next(iter(makers.values()))(), axes) if axes else None,
-        bounds=getattr(beside, "bounds", None),
+        bounds=_bounds(getattr(beside, "bounds", None), makers),
     )
 
 
@@ -166,6 +166,13 @@ def _has_tensor(value: Any) -> bool:
         return any(_has_tensor(getattr(value, each.name)) for each in dataclasses.fields(value))
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (tuple, list)) else ()
     return any(_has_tensor(part) for part in parts)
+
+
+def _bounds(given: dict[str, tuple[int, int]] | None, makers: Mapping[str, variations.Maker]) -> dict[str, tuple[int, int]] | None:
+    """The bounds that were given; an axis whose size eager code does not take at 1 begins at 2."""
+    if given is None:
+        return None
+    return {name: (low if low > 1 or f"{name}1" in makers else 2, high) for name, (low, high) in given.items()}
 
 
 def _made(maker: Any) -> variations.Maker:
