@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,7 +81,6 @@ class Harness:
         case_memory_mb: Mapping[str, int] | None = None,
     ) -> Ending:
         """Run a command of the cell to its end, under the configured limits."""
-        self._settings(environment, str(wanted or ""), attempt, folder).save(folder / "settings.json")
         limits = self.config.limits
         bounds = Bounds(
             memory_mb=limits.memory_mb,
@@ -86,7 +88,10 @@ class Harness:
             silence_s=limits.timeout_s + 60,
             case_memory_mb=case_memory_mb or {},
         )
-        return launch(command, folder=folder, variables=self._variables(folder), bounds=bounds, journals=journals, tick=self.tick)
+        with _short_folder() as temporary:
+            self._settings(environment, str(wanted or ""), attempt, folder, temporary).save(folder / "settings.json")
+            variables = self._variables(folder, temporary)
+            return launch(command, folder=folder, variables=variables, bounds=bounds, journals=journals, tick=self.tick)
 
     def deaths(self, journals: Journals, ending: Ending) -> dict[str, dict[str, Any]]:
         """Case (or, while a file was imported, file) id -> what the death of its process says of it.
@@ -129,7 +134,7 @@ class Harness:
             "<environments>": str(self.config.environments),
         }
 
-    def _settings(self, environment: str, wanted: str, attempt: int, folder: Path) -> Settings:
+    def _settings(self, environment: str, wanted: str, attempt: int, folder: Path, temporary: Path) -> Settings:
         return Settings(
             cell=str(self.planned.cell),
             device=self.planned.cell.device,
@@ -145,11 +150,11 @@ class Harness:
             subject_roots=[str(root) for root in dict.fromkeys(root for each in self.subjects for root in each.roots)],
             case_roots=[str(root) for root in self.case_roots],
             user_roots=[str(root) for root in self.config.cases],
-            roots=self._roots(),
+            roots={**self._roots(), "<tmp>": str(temporary)},
             secrets=private_names(),
         )
 
-    def _variables(self, folder: Path) -> dict[str, str]:
+    def _variables(self, folder: Path, temporary: Path) -> dict[str, str]:
         """The user's variables without what would steer pytest or Python, and with what makes runs equal."""
         threads = str(self.config.threads)
         return {
@@ -163,7 +168,7 @@ class Harness:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
-            "TMPDIR": str(folder / "scratch"),
+            "TMPDIR": str(temporary),
             "HF_HUB_OFFLINE": "1",
             **dict(self.planned.target.variables),
         }
@@ -177,3 +182,13 @@ class Harness:
             link.unlink(missing_ok=True)
             link.symlink_to(_PACKAGE, target_is_directory=True)
         return payload
+
+
+@contextlib.contextmanager
+def _short_folder() -> Iterator[Path]:
+    """A folder for temporary files whose path is short: in a long one multiprocessing cannot open its sockets, and waits for ever."""
+    folder = Path(tempfile.mkdtemp(prefix="cf-")).resolve()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
