@@ -62,13 +62,14 @@ def launch(
     journals: Journals,
     tick: Callable[[Journals], None],
 ) -> Ending:
-    """Run `command` until it ends or must be ended. Its console goes to `folder/console.txt`; `tick` is called at every look."""
-    scratch = folder / "scratch"
-    scratch.mkdir(exist_ok=True)
+    """Run `command`, in its TMPDIR, until it ends or must be ended.
+
+    Its console goes to `folder/console.txt`; `tick` is called at every look.
+    """
     with (folder / "console.txt").open("ab") as console:
         child = subprocess.Popen(
             list(command),
-            cwd=scratch,
+            cwd=variables["TMPDIR"],
             env=dict(variables),
             stdin=subprocess.DEVNULL,
             stdout=console,
