@@ -91,6 +91,7 @@ def test_only_files_with_checks_are_planned(tmp_path: Path) -> None:
 
 WRONG = {
     "verdict": "wrong",
+    "observations": {"smallest_failing": {"kind": "text", "value": "batch=1, length=1"}},
     "reason": "variation 'length1': output: shape differs",
     "blame": {"file": "<project>/net.py", "line": 8, "source": "n = int(x.size(1))"},
 }
@@ -110,7 +111,13 @@ def test_the_answer_names_the_line_and_the_cure() -> None:
     assert re.search(r"^trace\.trace_generalizes +✓ +✕ +✕$", told, re.M)
     assert "trace.trace_generalizes: wrong (silent) on >=2.10.0,<=2.11.0" in told
     assert "<project>/net.py:8: n = int(x.size(1))" in told
+    assert "smallest input that shows it: batch=1, length=1" in told
     assert "cure: keep sizes as .size() gives them" in told
+
+
+def test_a_line_of_our_own_is_not_what_a_user_can_mend() -> None:
+    told = _told(("2.9.1", {**WRONG, "blame": {"file": "<cases>/trace/test_x.py", "line": 3, "source": "assert x"}}))
+    assert "<cases>" not in "\n".join(told)
 
 
 def test_the_answer_gives_the_range_that_may_be_claimed() -> None:

@@ -23,6 +23,8 @@ LOUDNESS = {
     Verdict.CRASH: "loud",
     Verdict.TIMEOUT: "loud",
 }
+#: Lines of our own cases and instruments are not what a user can mend.
+_OURS = ("<cases", "<conformance>")
 _FAULTS = (*LOUDNESS, Verdict.ERROR, Verdict.MISSING)
 
 
@@ -81,8 +83,11 @@ def _faults(case: str, outcomes: dict[Version, dict[str, Record]]) -> Iterator[s
         loud = LOUDNESS.get(verdict, "says nothing about torch")
         yield f"  {_short(case)}: {verdict.value} ({loud}) on {where}"
         yield f"      {one_line(record['reason'], 200)}"
-        if record["blame"]:
-            blame = record["blame"]
+        smallest = (record["observations"] or {}).get("smallest_failing", {}).get("value", "not found")
+        if smallest != "not found":
+            yield f"      smallest input that shows it: {one_line(smallest, 120)}"
+        blame = record["blame"]
+        if blame and not str(blame["file"]).startswith(_OURS):
             yield f"      {blame['file']}:{blame['line']}: {one_line(str(blame['source']), 120)}"
         cure = advice(record)
         if cure is not None:
