@@ -39,7 +39,7 @@ def cell(project: Path, request: pytest.FixtureRequest) -> str:
     named = _cell(request.param)
     done = run_conformance(project, "matrix", "--only", named)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    assert "as expected: 1 cells judged, 0 findings" in done.stdout
+    assert "as expected: 1 cell judged, 0 findings" in done.stdout
     return named
 
 
