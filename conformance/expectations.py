@@ -25,7 +25,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-KEYS = ("case", "torch", "device", "verdict", "reason", "link", "review", "observation")
+KEYS = ("case", "torch", "device", "verdict", "reason", "link", "review", "observation", "varies")
 REQUIRED = ("case", "verdict", "reason", "link", "review")
 _BOUND_KEYS = ("name", "bound", "better")
 _NO_REASON = re.compile(r"\W*(todo|tbd|fixme|xxx|unknown|n/?a|none|reason|why|\?+|\.+|-+)?\W*", re.IGNORECASE)
@@ -63,6 +63,8 @@ class Expectation:
     torch: SpecifierSet = field(default_factory=SpecifierSet)
     device: str = "*"
     observation: Bound | None = None
+    #: What it comes and goes with beside release and device, as the build: such an entry is not stale where its case passes.
+    varies: str = ""
     number: int = 0
 
     def in_range(self, cell: Cell) -> bool:
@@ -138,6 +140,7 @@ def _expectation(entry: Mapping[str, Any], number: int) -> Expectation:
         torch=SpecifierSet(entry.get("torch", "")),
         device=entry.get("device", "*"),
         observation=Bound(bound["name"], float(bound["bound"]), bound["better"]) if bound else None,
+        varies=entry.get("varies", "").strip(),
         number=number,
     )
 
@@ -146,10 +149,11 @@ def _mistakes(entry: Mapping[str, Any]) -> list[str]:
     """Everything that is wrong with one entry, each with the key and what to write."""
     told = [f"key {key!r} is unknown{_perhaps(key, KEYS)}" for key in entry if key not in KEYS]
     told += [f"key {key!r} is missing" for key in REQUIRED if key not in entry]
-    for key in ("case", "torch", "device", "verdict", "reason", "link"):
+    for key in ("case", "torch", "device", "verdict", "reason", "link", "varies"):
         if key in entry and not isinstance(entry[key], str):
             told.append(f"{key} = {entry[key]!r} must be text")
     checks = {"case": _case, "torch": _torch, "device": _case, "verdict": _verdict, "reason": reason_mistake, "link": link_mistake}
+    checks["varies"] = reason_mistake
     for key, check in checks.items():
         if isinstance(entry.get(key), str):
             told += [f"{key} = {entry[key]!r} {wrong}" for wrong in [check(entry[key])] if wrong]

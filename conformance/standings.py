@@ -37,7 +37,7 @@ class Standing:
     @property
     def unmatched(self) -> bool:
         """Whether the entry could have matched something, and did not."""
-        return self.askable and not self.covered and not self.passes and not self.broken
+        return self.askable and not self.covered and not self.passes and not self.broken and not self.entry.varies
 
     @property
     def spent(self) -> bool:
@@ -95,7 +95,7 @@ def _standing(entry: Expectation, outcomes: Sequence[tuple[CellResult, list[Reco
 
 
 def _passes(entry: Expectation, record: Record) -> bool:
-    return entry.verdict is not Verdict.PASS and record["verdict"] == Verdict.PASS.value
+    return not entry.varies and entry.verdict is not Verdict.PASS and record["verdict"] == Verdict.PASS.value
 
 
 def _planned_families(result: ResultSet) -> set[str]:

@@ -177,3 +177,10 @@ def test_environments_that_say_nothing_are_judged() -> None:
     found.cells[0].environment.clear()
     assert environment(cell("2.9.0"))["status"] == "ok"
     assert kinds(judge(found, [], TODAY)) == ["wrong"]
+
+
+def test_what_varies_with_the_build_is_covered_and_is_not_stale() -> None:
+    varying = expecting(entry(torch='"==2.10.0"', varies='"with the build"'))
+    assert judge(grid(BAD), varying, TODAY).exit_code == 0
+    assert judge(grid(GOOD), varying, TODAY).exit_code == 0
+    assert judge(grid(GOOD), expecting(entry(torch='"==2.10.0"')), TODAY).exit_code == 1
