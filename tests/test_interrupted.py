@@ -53,7 +53,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def _start(project: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "conformance", "run", "--only", CELL, "--family", "user"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(command, cwd=project, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return subprocess.Popen(command, cwd=project, env=environment, preexec_fn=_hear_interrupts, **quiet)  # type: ignore[call-overload]
+
+
+def _hear_interrupts() -> None:
+    """A test run that was put into the background has SIGINT ignored, and its children with it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _ended(project: Path) -> int:
