@@ -31,12 +31,11 @@ _CURES = {
     "init.subject_copies": Advice("keep no tensor that is on a graph as an attribute: detach what is cached"),
     "init.subject_casts": Advice("make constants beside the input, in its dtype; compute tables in float32 and cast once", "RotaryCache"),
     "mps.subject_equals_float64": Advice("compute norms, softmax and position tables in float32, cast the result", "rms_norm"),
-    "mps.subject_runs_on_device": Advice("make every tensor beside the input or on its device; register what is cached as a buffer"),
+    "mps.subject_follows_its_device": Advice("make every tensor beside the input or on its device; register what is cached as a buffer"),
     "compile.": Advice("move what breaks the graph out of forward: prints, .item(), branches on data", "", "docs/families/compile.md"),
     "trace.subject_trace": Advice("keep sizes as .size() gives them: no int(), len() or .item()", "causal_mask", "docs/families/trace.md"),
     "trace.subject_export": Advice("name what varies as Dim, and branch on no size or value in forward", "", "docs/families/trace.md"),
     "rope.": Advice("grow tables with headroom, in their dtype, in the registered buffer, and never while capturing", "RotaryCache"),
-    "fallbacks.": Advice("probe the API and fall back to the same numbers", "", "docs/families/fallbacks.md"),
 }
 
 

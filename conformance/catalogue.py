@@ -39,7 +39,7 @@ def lines(found: Iterable[Entry]) -> list[str]:
     for entry in found:
         listed += [entry.name, f"    {entry.title}", f"    {entry.source}"]
         if entry.twins:
-            listed.append(f"    catches {', '.join(_twin(*twin) for twin in entry.twins)}")
+            listed.append(f"    catches {_twins(entry)}")
     return listed
 
 
@@ -48,7 +48,7 @@ def page(text: str, found: list[Entry]) -> str:
     by_hand, marker, _ = text.partition(MARKER)
     if not marker:
         raise ConfigError(f"the page has no line {MARKER}, after which the table of cases is written")
-    rows = [f"| {_code(entry.name)} | {_cell(entry.title)} | {_cell(entry.source)} | {_twins(entry)} |" for entry in found]
+    rows = [f"| `{entry.name}` | {_cell(entry.title)} | {_cell(entry.source)} | {_twins(entry, '`')} |" for entry in found]
     twins = sum(len(entry.twins) for entry in found)
     count = f"{len(found)} cases catch {twins} wrong twins."
     return "\n".join([by_hand + MARKER, "", count, "", *_HEAD, *rows, ""])
@@ -76,16 +76,9 @@ def _stated(wrong: ast.expr) -> tuple[str, str]:
     return ast.unparse(wrong), Verdict.WRONG.value
 
 
-def _twins(entry: Entry) -> str:
-    return ", ".join(_code(name) + ("" if verdict == Verdict.WRONG.value else f" ({verdict})") for name, verdict in entry.twins)
-
-
-def _twin(name: str, verdict: str) -> str:
-    return name if verdict == Verdict.WRONG.value else f"{name} ({verdict})"
-
-
-def _code(text: str) -> str:
-    return f"`{text}`"
+def _twins(entry: Entry, quote: str = "") -> str:
+    """The twins of a case, each with the verdict that it must get where that is not `wrong`."""
+    return ", ".join(f"{quote}{name}{quote}" + ("" if verdict == Verdict.WRONG.value else f" ({verdict})") for name, verdict in entry.twins)
 
 
 def _cell(text: str) -> str:

@@ -18,7 +18,7 @@ from conformance.expectations import Expectation
 from conformance.gate import judge
 from conformance.plan import Plan, Selection
 from conformance.report import build
-from conformance.report.checked import lines
+from conformance.report.check import lines
 from conformance.subjectspecs import SubjectSpec, sources
 from conformance.supervisor import Options
 

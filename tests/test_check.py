@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -13,8 +14,8 @@ from conftest import ROOT, project_with, run_conformance
 from conformance import configfile, subjectspecs
 from conformance.advice import advice
 from conformance.errors import ConfigError
-from conformance.plan import Selection, case_files
-from conformance.report.checked import lines
+from conformance.plan import CaseFile, Selection, case_files
+from conformance.report.check import lines
 
 MODELS = ROOT / "tests" / "models"
 
@@ -135,6 +136,23 @@ def test_faults_that_differ_are_told_apart() -> None:
 @pytest.mark.parametrize("verdict", ["pass", "unsupported", "error", "missing"])
 def test_nothing_is_advised_where_nothing_is_wrong_with_the_model(verdict: str) -> None:
     assert advice(record("2.9.1", "trace.subject_trace_generalizes[net]", verdict)) is None
+
+
+def test_every_cure_is_for_a_check_and_every_check_has_one(tmp_path: Path) -> None:
+    from conformance.advice import _CURES
+
+    (tmp_path / "net.py").write_text("", encoding="utf-8")
+    files = case_files(configfile.load(tmp_path), Selection(subjects=(_spec(tmp_path, "net.py"),)))
+    checks = {name for file in files for name in _checks(file)}
+    assert [prefix for prefix in _CURES if not any(name.startswith(prefix) for name in checks)] == []
+    assert [name for name in checks if not any(name.startswith(prefix) for prefix in _CURES)] == []
+
+
+def _checks(file: CaseFile) -> list[str]:
+    tree = ast.parse(file.path.read_text(encoding="utf-8"))
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    marked = [one for one in functions if any(ast.unparse(each) == "subjects()" for each in one.decorator_list)]
+    return [f"{file.family}.{function.name.removeprefix('test_')}" for function in marked]
 
 
 def test_advice_names_a_guard_that_exists() -> None:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, project_with, records_of, run_conformance
+from agreement import compare, rows, verdicts_of
+from conftest import project_with, records_of, run_conformance
 
 from conformance.cells import this_platform
-
-sys.path.insert(0, str(ROOT / "tests" / "truth"))
-
-from agreement import compare, rows, verdicts_of
 
 pytestmark = pytest.mark.slow
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-import sys
 from pathlib import Path
 
 import pytest
+from agreement import Row, compare, outcome, rows
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "truth"))
-
-from agreement import Row, compare, outcome, rows  # noqa: E402
 
 CELL = "torch2.4.1-py3.11-cpu-linux_x86_64"
 

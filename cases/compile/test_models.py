@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from conformance.incell import catches, deep, limits, requires, subjects, uncounted, values
 from conformance.instruments.compilation import call, check_compiled, compiling
-from conformance.instruments.models import check_whole
+from conformance.instruments.models import AsItIs, check_whole
 from conformance.instruments.replaying import replays_first_program
 from conformance.instruments.weights import fill, uniform
 
@@ -19,18 +19,6 @@ pytestmark = [requires("compile"), values, uncounted("what is measured is a comp
 
 Code = Callable[..., Any]
 Observe = Callable[..., None]
-
-
-class AsItIs(nn.Module):
-    """The model, untouched."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *inputs: Tensor) -> Any:
-        """The model's own inputs."""
-        return self.model(*inputs)
 
 
 class ReportsOnTheWay(AsItIs):

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from conformance.guards import find
+from conformance.guards import find_attribute
 from conformance.incell import catches, requires, values
-from conformance.instruments.references import attention, check_close, heads
+from conformance.instruments.float64 import attention, check_close, heads
 
 pytestmark = requires("torch.nn.attention.sdpa_kernel")
 
@@ -26,7 +26,7 @@ def enabled() -> list[bool]:
 
 def choose_in_a_context(attend: Callable[[], Tensor]) -> Tensor:
     """The context manager puts back what it switched."""
-    attention_module = find("torch.nn.attention")
+    attention_module = find_attribute("torch.nn.attention")
     with attention_module.sdpa_kernel(attention_module.SDPBackend.MATH):
         return attend()
 
@@ -59,7 +59,7 @@ def test_backend_choice_ends_with_its_block(choose: Callable[..., Tensor], devic
 
 def choose_none(attend: Callable[[], Tensor]) -> Tensor:
     """No backend at all."""
-    with find("torch.nn.attention").sdpa_kernel([]):
+    with find_attribute("torch.nn.attention").sdpa_kernel([]):
         return attend()
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from conformance.guards import sdpa
 from conformance.incell import catches, requires, values
-from conformance.instruments.references import attention, causal, check_close, heads
+from conformance.instruments.float64 import attention, causal, check_close, heads
 
 Attend = Callable[..., Tensor]
 LOWEST = torch.finfo(torch.float32).min

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from conformance.guards import takes
+from conformance.guards import takes_keyword
 from conformance.incell import catches, requires, values
-from conformance.instruments.references import attention, check_close, heads
+from conformance.instruments.float64 import attention, check_close, heads
 
 pytestmark = requires("torch.nn.functional.scaled_dot_product_attention")
 
@@ -51,7 +51,7 @@ def test_scale_folded_into_query(attend: Attend, device: torch.device) -> None:
 
 def pass_the_scale(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """The keyword, where there is one."""
-    if not takes(native, "scale", 1.0, query, key, value):
+    if not takes_keyword(native, "scale", 1.0, query, key, value):
         pytest.skip("scaled_dot_product_attention takes no scale")
     return native(query, key, value, scale=scale)
 
@@ -91,7 +91,7 @@ def test_heads_repeat_next_to_themselves(attend: Attend, device: torch.device) -
 
 def group_natively(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """The keyword, where there is one."""
-    if not takes(native, "enable_gqa", False, key, key, value):
+    if not takes_keyword(native, "enable_gqa", False, key, key, value):
         pytest.skip("scaled_dot_product_attention takes no enable_gqa")
     return native(query, key, value, enable_gqa=True)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from conformance.guards import sdpa
 from conformance.incell import catches, dtypes, values
-from conformance.instruments.references import attention, check_close, heads
+from conformance.instruments.float64 import attention, check_close, heads
 
 Attend = Callable[..., Tensor]
 

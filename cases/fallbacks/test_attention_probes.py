@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from conformance.guards import release, takes
+from conformance.guards import release_number, takes_keyword
 from conformance.incell import Twin, catches, requires
-from conformance.instruments.references import heads
+from conformance.instruments.float64 import heads
 
 pytestmark = requires("torch.nn.functional.scaled_dot_product_attention")
 
@@ -38,7 +38,7 @@ def truth(keyword: str, device: torch.device) -> bool:
 
 def call_and_see(keyword: str, device: torch.device) -> bool:
     """Try the call; a TypeError says no."""
-    return takes(native, keyword, {"enable_gqa": False, "scale": 1.0, "window": 1}[keyword], *heads(device))
+    return takes_keyword(native, keyword, {"enable_gqa": False, "scale": 1.0, "window": 1}[keyword], *heads(device))
 
 
 def reads_the_signature(keyword: str, device: torch.device) -> bool:
@@ -87,4 +87,4 @@ def test_probe_by_release_native(device: torch.device) -> None:
 
     QwenLM/Qwen-Image#65. 2.0 to 2.15; the same gate by text is wrong again from 2.10 on.
     """
-    assert (release() >= (2, 5)) == truth("enable_gqa", device)
+    assert (release_number() >= (2, 5)) == truth("enable_gqa", device)

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.utils._pytree as pytree
 
-from conformance.guards import dtensor, register_pytree, release
+from conformance.guards import dtensor, register_pytree, release_number
 from conformance.incell import catches, host
 
 pytestmark = host
@@ -133,7 +133,7 @@ def test_home_of_dtensor(look: Callable[[], Any], observe: Callable[..., None]) 
 
 def _gated_by_two() -> Any:
     """The gate that many a library had: 2.0 has the package, without the class."""
-    return importlib.import_module("torch.distributed.tensor").DTensor if release() >= (2, 0) else None
+    return importlib.import_module("torch.distributed.tensor").DTensor if release_number() >= (2, 0) else None
 
 
 HOMES: dict[str, Callable[[], Any]] = {

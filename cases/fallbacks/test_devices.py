@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from conformance.guards import accelerator, default_device, synchronize, usable
+from conformance.guards import default_device, is_usable, synchronize, working_accelerator
 from conformance.incell import Twin, catches, host, requires, values
 
 Where = Callable[[], torch.device]
@@ -97,7 +97,7 @@ def trusts_its_module(device: torch.device | str) -> bool:
 
 
 @values
-@catches(trusts_the_name, trusts_its_module, probe=usable)
+@catches(trusts_the_name, trusts_its_module, probe=is_usable)
 def test_probe_of_a_device(probe: Callable[..., bool], device: torch.device, observe: Callable[..., None]) -> None:
     """A probe says yes to the device of this run, and no to one that parses and is not there.
 
@@ -114,7 +114,7 @@ def names_any(candidates: tuple[str, ...] = ("hpu",)) -> torch.device | None:
 
 
 @host
-@catches(names_any, find_one=accelerator)
+@catches(names_any, find_one=working_accelerator)
 def test_accelerator_is_usable(find_one: Callable[[], torch.device | None], observe: Callable[..., None]) -> None:
     """The accelerator found is one on which an op runs, or None.
 
@@ -122,7 +122,7 @@ def test_accelerator_is_usable(find_one: Callable[[], torch.device | None], obse
     """
     found = find_one()
     observe("accelerator", str(found))
-    assert found is None or usable(found)
+    assert found is None or is_usable(found)
 
 
 @host
@@ -137,7 +137,7 @@ def test_accelerator_native(how: str, observe: Callable[..., None]) -> None:
     options = {"check_available": True} if how == "checked" else {}
     found = torch.accelerator.current_accelerator(**options)
     observe("accelerator", str(found))
-    assert found is None or usable(found)
+    assert found is None or is_usable(found)
 
 
 @host
@@ -147,7 +147,7 @@ def test_accelerator_availability_native() -> None:
 
     pytorch/pytorch#144567 (raised before 2.6 was out). 2.6 to 2.15.
     """
-    assert torch.accelerator.is_available() == (accelerator() is not None)
+    assert torch.accelerator.is_available() == (working_accelerator() is not None)
 
 
 def asks_the_module_of_the_name(device: torch.device | str) -> None:

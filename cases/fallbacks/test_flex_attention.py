@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from conformance.guards import find
+from conformance.guards import find_attribute
 from conformance.incell import catches, requires, uncounted, values
-from conformance.instruments.references import attention, causal, check_close, heads
+from conformance.instruments.float64 import attention, causal, check_close, heads
 
 pytestmark = [requires("torch.nn.attention.flex_attention.flex_attention"), values, uncounted("a compiler records what runs")]
 
@@ -19,12 +19,12 @@ Attend = Callable[..., Tensor]
 
 
 def _flex(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-    found: Tensor = find("torch.nn.attention.flex_attention").flex_attention(query, key, value, **options)
+    found: Tensor = find_attribute("torch.nn.attention.flex_attention").flex_attention(query, key, value, **options)
     return found
 
 
 def _mask(see: Callable[..., Any], length: int, cached: int, **options: Any) -> Any:
-    return find("torch.nn.attention.flex_attention").create_block_mask(see, None, None, length, cached, **options)
+    return find_attribute("torch.nn.attention.flex_attention").create_block_mask(see, None, None, length, cached, **options)
 
 
 def mask_beside_the_query(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

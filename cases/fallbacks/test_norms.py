@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from conformance.guards import rms_norm
 from conformance.incell import catches, dtypes, requires, values
-from conformance.instruments.references import check_close
-from conformance.instruments.references import rms_norm as reference
+from conformance.instruments.float64 import check_close
+from conformance.instruments.float64 import rms_norm as reference
 from conformance.instruments.weights import uniform
 
 Norm = Callable[..., Tensor]

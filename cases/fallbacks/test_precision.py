@@ -134,8 +134,8 @@ print(torch.get_float32_matmul_precision())
 def test_unknown_level_native() -> None:
     """A word that `set_float32_matmul_precision` does not know changes nothing: no precision, and nothing else in the process.
 
-    Observed here in fresh processes: until 2.6 the word is written over what all empty strings of the C++ library share, and the next
-    `torch.library.Library` reads it as its dispatch key and raises; harmless on 2.8 and later. The word is ignored on all.
+    Observed here in fresh processes: until 2.6 the next `torch.library.Library` takes the word for its dispatch key and raises (as if
+    it were written over an empty string that both share); harmless on 2.8 and later. The precision stays as it was on all.
     """
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", UNKNOWN], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout.strip()) == (0, "highest")

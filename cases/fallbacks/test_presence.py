@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.guards import find, release
+from conformance.guards import find_attribute, release_number
 from conformance.incell import Twin, catches, deep, host
 
 pytestmark = host
@@ -74,14 +74,14 @@ def asks_for_a_dotted_name(path: str) -> Any:
     return getattr(torch, path.split(".", 1)[1], None)
 
 
-@catches(asks_for_a_dotted_name, look=find)
+@catches(asks_for_a_dotted_name, look=find_attribute)
 def test_names_appear_as_tabled(look: Find, observe: Callable[..., None]) -> None:
     """Each of 43 names is there from its first release on, and gone from its last.
 
     Observed here on 1.13 to 2.15. A submodule may need an import, and that import may fail with ValueError (torch.distributed.fsdp of
     1.13 on Python 3.11).
     """
-    here = release()
+    here = release_number()
     expected = {path: here >= first for path, first in SINCE.items()}
     expected.update({path: first <= here < last for path, (first, last) in GONE.items()})
     found = {path: look(path) is not None for path in expected}
@@ -98,7 +98,7 @@ def catches_import_error_alone(path: str) -> Any:
         return None
 
 
-@catches(Twin(catches_import_error_alone, "raises"), look=find)
+@catches(Twin(catches_import_error_alone, "raises"), look=find_attribute)
 def test_absence_is_no_exception(look: Find) -> None:
     """A name that is not there is None: in a module that is there, and below one that is not.
 
@@ -110,7 +110,7 @@ def test_absence_is_no_exception(look: Find) -> None:
 
 def compare_numbers(version: str, floor: tuple[int, int]) -> bool:
     """The guard."""
-    return release(version) >= floor
+    return release_number(version) >= floor
 
 
 def compares_text(version: str, floor: tuple[int, int]) -> bool:
@@ -152,7 +152,7 @@ def test_own_version_native(comparison: str) -> None:
     `torch.__version__` compares by numbers, as a text it does not: wrong from 2.2 to 2.9, right before, and since 2.10, by luck.
     """
     version: Any = torch.__version__ if comparison == "torch_version" else str(torch.__version__)
-    assert bool(version >= "2.10") == (release() >= (2, 10))
+    assert bool(version >= "2.10") == (release_number() >= (2, 10))
 
 
 FRESH = "import torch; before = hasattr(torch, '{0}'); {1}; print(before, hasattr(torch, '{0}'))"

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-from conformance.guards import SchedulerBase, is_scheduler, rates
+from conformance.guards import SchedulerBase, is_scheduler, learning_rates
 from conformance.incell import Twin, catches, host
 
 pytestmark = host
@@ -45,7 +45,7 @@ def test_own_scheduler(scheduler: Callable[..., Any]) -> None:
 
     huggingface/transformers#38197, pytorch/pytorch#147301. 1.13 to 2.15.
     """
-    assert rates(scheduler(sgd())) == [0.25]
+    assert learning_rates(scheduler(sgd())) == [0.25]
 
 
 class Positional(Halving):
@@ -116,7 +116,7 @@ def reads_what_it_recorded(scheduler: Any) -> list[Any]:
     return list(scheduler.get_last_lr())
 
 
-@catches(reads_what_it_recorded, read=rates)
+@catches(reads_what_it_recorded, read=learning_rates)
 def test_rates_are_numbers(read: Callable[[Any], list[Any]]) -> None:
     """The rates that hold now can be read of any scheduler, as numbers, a rate that is a tensor and one before the first step included.
 
@@ -153,7 +153,7 @@ def _check_rate_kept(make: Callable[[torch.Tensor], torch.optim.Optimizer]) -> N
     scheduler = lr_scheduler.StepLR(optimizer, 1, gamma=0.1)
     optimizer.step()
     scheduler.step()
-    assert rates(scheduler) == [pytest.approx(0.05)]
+    assert learning_rates(scheduler) == [pytest.approx(0.05)]
     assert float(rate) == 0.5
 
 
@@ -228,4 +228,4 @@ def test_schedule_resumes(resume: Callable[[dict[str, Any]], Any]) -> None:
     resumed = resume({"optimizer": whole.optimizer.state_dict(), "scheduler": whole.state_dict()})
     for scheduler in (whole, resumed):
         optimizer_first(scheduler.optimizer, scheduler)
-    assert rates(resumed) == rates(whole)
+    assert learning_rates(resumed) == learning_rates(whole)

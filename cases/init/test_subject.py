@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from conformance.incell import catches, dtypes, subjects, values
 from conformance.instruments.generalization import difference_of
+from conformance.instruments.snapshots import tensors_of
 
 Code = Callable[..., Any]
 Observe = Callable[..., None]
@@ -112,11 +113,7 @@ def _cast_inputs(inputs: tuple[Tensor, ...], dtype: torch.dtype) -> tuple[Tensor
 
 
 def _floats(output: Any) -> list[Tensor]:
-    if isinstance(output, Tensor):
-        return [output] if output.is_floating_point() else []
-    if isinstance(output, dict):
-        return [tensor for each in output.values() for tensor in _floats(each)]
-    return [tensor for each in output for tensor in _floats(each)] if isinstance(output, (tuple, list)) else []
+    return [tensor for tensor in tensors_of(output) if tensor.is_floating_point()]
 
 
 @values

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conformance.guards import narrowed, range_like, steps_like, table_like, to_device
+from conformance.guards import narrowed_dtype, range_like, steps_like, table_like, to_device
 from conformance.incell import catches, values
 from conformance.incell.marks import Twin
 from conformance.instruments.dispatching import elsewhere, recorded, refusing
@@ -47,7 +47,7 @@ def test_float64_is_narrowed_before_it_moves(move: Callable[..., Any], source: s
         for tensor in moved.values() if isinstance(moved, dict) else [moved]:
             assert tensor.device.type == target.type
             assert tensor.dtype in (torch.float32, torch.complex64)
-    assert narrowed(torch.float64, "cpu") == torch.float64
+    assert narrowed_dtype(torch.float64, "cpu") == torch.float64
 
 
 class NarrowTable(nn.Module):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from conformance.incell import catches, host, subjects, uncounted, values
 from conformance.incell.marks import Twin
+from conformance.instruments.snapshots import tensors_of
 
 Code = Callable[..., Any]
 Observe = Callable[..., None]
@@ -23,16 +24,13 @@ READS = ("item()", "_local_scalar_dense", "is_nonzero", "aten::nonzero", "data-d
 TOLERANCE = 1e-3
 
 
-def _tensors(output: Any) -> list[Tensor]:
-    if isinstance(output, Tensor):
-        return [output]
-    parts = output.values() if isinstance(output, dict) else output if isinstance(output, (tuple, list)) else ()
-    return [tensor for part in parts for tensor in _tensors(part)]
+def _answers(output: Any) -> list[Tensor]:
+    return list(tensors_of(output))
 
 
 def run_on_device(model: nn.Module, inputs: tuple[Tensor, ...], device: torch.device) -> list[Tensor]:
     """The model and its inputs on the device."""
-    return _tensors(model.to(device)(*(x.to(device) for x in inputs)))
+    return _answers(model.to(device)(*(x.to(device) for x in inputs)))
 
 
 def rounds_on_the_way(model: nn.Module, inputs: tuple[Tensor, ...], device: torch.device) -> list[Tensor]:
@@ -58,10 +56,10 @@ def _reference(subject: Any) -> tuple[list[Tensor], str]:
     inputs = tuple(x.double() if x.is_floating_point() else x for x in subject.inputs())
     with _default_of(torch.float64):
         try:
-            return _tensors(subject.build().double()(*inputs)), "float64"
+            return _answers(subject.build().double()(*inputs)), "float64"
         except Exception as error:  # what a model refuses a dtype with is its own affair
             refused = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    return _tensors(subject.build()(*subject.inputs())), f"float32, since in float64 it {refused}"
+    return _answers(subject.build()(*subject.inputs())), f"float32, since in float64 it {refused}"
 
 
 def _error(got: Tensor, expected: Tensor) -> float:
@@ -111,7 +109,7 @@ class Anchored(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Any:
         """The model's own inputs."""
-        for tensor in _tensors(self.model(*inputs)):
+        for tensor in _answers(self.model(*inputs)):
             tensor.flatten()[:2] + self.constant
 
 

@@ -16,6 +16,7 @@ from conformance.incell.marks import Twin
 from conformance.instruments import rotation
 from conformance.instruments.capture import Exported, export, modes, nonstrict_is_dynamic, runner, trace
 from conformance.instruments.generalization import check_generalizes
+from conformance.instruments.models import HoldsEnough
 from conformance.instruments.tracing import check_trace
 from conformance.instruments.weights import uniform
 
@@ -28,18 +29,6 @@ Observe = Callable[..., None]
 def heads(length: int, device: torch.device) -> Tensor:
     """Heads `(1, length, 1, 4)`."""
     return uniform((1, length, 1, 4), str(length)).to(device)
-
-
-class HoldsEnough(nn.Module):
-    """A table for all lengths that will come, made at construction; the slice is what is captured."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
-        self.rotary = RotaryCache(4, rows=64, device=device)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Heads `(B, T, H, 4)`."""
-        return rotate(x, *self.rotary(x.size(1)))
 
 
 class GrowsLazily(nn.Module):

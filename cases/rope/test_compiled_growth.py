@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conformance.guards.rotary import RotaryCache, rotate
+from conformance.guards.rotary import rotate
 from conformance.incell import catches, requires, uncounted, values
 from conformance.incell.marks import Twin
 from conformance.instruments import rotation
 from conformance.instruments.compilation import check_compiled, compiling, observe_report
+from conformance.instruments.models import HoldsEnough
 from conformance.instruments.replaying import replays_first_program
 from conformance.instruments.weights import uniform
 
@@ -101,18 +102,6 @@ def test_growth_by_registering_native(compiled_by: Code, device: torch.device, o
     """
     inputs = {f"length{n}": (heads(n, device),) for n in (4, 6, 12, 20, 40)}
     check_compiled(GrowsByRegistering(device), inputs, observe, compiled_by=compiled_by, fullgraph=True)
-
-
-class HoldsEnough(nn.Module):
-    """The guard, with as many rows as will be asked for."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
-        self.rotary = RotaryCache(4, rows=64, device=device)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Heads `(B, T, H, 4)`."""
-        return rotate(x, *self.rotary(x.size(1)))
 
 
 class GrowsExactly(Growing):

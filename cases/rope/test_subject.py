@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from conformance.incell import catches, subjects, values
 from conformance.instruments.bits import same_bits
+from conformance.instruments.snapshots import tensors_of
 
 Code = Callable[..., Any]
 Observe = Callable[..., None]
@@ -95,9 +96,7 @@ class GrowingWhileInferring(nn.Module):
         """The model's own inputs."""
         if self.cache is None:
             self.cache = torch.ones(2, device=inputs[0].device)
-        output = self.model(*inputs)
-        first = output if isinstance(output, Tensor) else next(iter(output.values() if isinstance(output, dict) else output))
-        return first * (self.gain * self.cache).sum()
+        return next(tensors_of(self.model(*inputs))) * (self.gain * self.cache).sum()
 
 
 @values
@@ -114,14 +113,7 @@ def test_subject_trains_after_inference(wrap: Code, subject: Any, device: torch.
         model(*inputs)
     left = sorted(name for name, tensor in _held(model).items() if tensor.is_inference())
     assert not left, f"made in inference mode, and kept: {', '.join(left)}"
-    losses = [tensor.float().pow(2).mean() for tensor in _outputs(model(*inputs)) if tensor.requires_grad]
+    losses = [tensor.float().pow(2).mean() for tensor in tensors_of(model(*inputs)) if tensor.requires_grad]
     if not losses:
         pytest.skip("nothing that the model gives requires a gradient")
     sum(losses).backward()  # type: ignore[union-attr]
-
-
-def _outputs(output: Any) -> list[Tensor]:
-    if isinstance(output, Tensor):
-        return [output] if output.is_floating_point() else []
-    parts = output.values() if isinstance(output, dict) else output if isinstance(output, (tuple, list)) else ()
-    return [tensor for part in parts for tensor in _outputs(part)]

@@ -17,7 +17,7 @@ from conformance.incell.marks import Twin
 from conformance.instruments import weights
 from conformance.instruments.capture import trace
 from conformance.instruments.generalization import check_generalizes
-from conformance.instruments.models import check_model
+from conformance.instruments.models import AsItIs, check_model
 from conformance.instruments.tracing import check_trace
 from conformance.instruments.weights import uniform
 
@@ -25,18 +25,6 @@ pytestmark = [values, uncounted("a tracer records what runs")]
 
 Code = Callable[..., Any]
 Observe = Callable[..., None]
-
-
-class AsItIs(nn.Module):
-    """The model, untouched."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *inputs: Tensor) -> Any:
-        """The model's own inputs."""
-        return self.model(*inputs)
 
 
 class CropsToLengthOfExample(AsItIs):

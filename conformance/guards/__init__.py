@@ -1,6 +1,6 @@
 """Guards: right idioms that a user may depend on or copy. They need torch alone and import on every release."""
 
-from conformance.guards.accelerators import accelerator, default_device, synchronize, usable
+from conformance.guards.accelerators import default_device, is_usable, synchronize, working_accelerator
 from conformance.guards.amp import autocast, autocast_dtype, custom_bwd, custom_fwd, grad_scaler
 from conformance.guards.arrays import from_numpy, to_numpy
 from conformance.guards.attention import sdpa
@@ -13,8 +13,8 @@ from conformance.guards.construction import (
     fill_value,
     filled_like,
     generator_for,
-    holds,
-    narrowed,
+    holds_dtype,
+    narrowed_dtype,
     range_like,
     steps_like,
     table_like,
@@ -31,18 +31,18 @@ from conformance.guards.optimisation import (
     addcdiv_,
     addcmul_,
     clip_grad_norm_,
+    has_matmul,
     lerp_,
-    multiplies,
     optimizer_for,
     orthogonalise,
     scalar_for,
     widened,
 )
 from conformance.guards.precision import at_float32_precision, float32_precision, set_float32_precision
-from conformance.guards.presence import find, release, takes
+from conformance.guards.presence import find_attribute, release_number, takes_keyword
 from conformance.guards.pytrees import register_pytree
 from conformance.guards.rotary import DynamicRotaryCache, RotaryCache, halves_from_pairs, rotate
-from conformance.guards.schedulers import SchedulerBase, is_scheduler, rates
+from conformance.guards.schedulers import SchedulerBase, is_scheduler, learning_rates
 from conformance.guards.stateless import functional_call
 
 __all__ = [
@@ -51,7 +51,6 @@ __all__ = [
     "RotaryCache",
     "SchedulerBase",
     "UninitialisedError",
-    "accelerator",
     "adamw_step_",
     "addcdiv_",
     "addcmul_",
@@ -68,7 +67,7 @@ __all__ = [
     "dtensor",
     "fill_value",
     "filled_like",
-    "find",
+    "find_attribute",
     "float32_precision",
     "from_numpy",
     "functional_call",
@@ -76,27 +75,28 @@ __all__ = [
     "generator_for",
     "grad_scaler",
     "halves_from_pairs",
-    "holds",
+    "has_matmul",
+    "holds_dtype",
     "initialise",
     "is_compiling",
     "is_dtensor",
     "is_scheduler",
     "is_tracing",
+    "is_usable",
+    "learning_rates",
     "lerp_",
     "load_checkpoint",
     "materialise",
-    "multiplies",
-    "narrowed",
+    "narrowed_dtype",
     "no_recompiles",
     "not_compiled",
     "optimizer_for",
     "orthogonalise",
     "padding_mask",
     "range_like",
-    "rates",
     "recompile_limit",
     "register_pytree",
-    "release",
+    "release_number",
     "rms_norm",
     "rotate",
     "scalar_for",
@@ -106,13 +106,13 @@ __all__ = [
     "steps_like",
     "synchronize",
     "table_like",
-    "takes",
+    "takes_keyword",
     "to_device",
     "to_numpy",
     "uncompiled",
     "uninitialised",
-    "usable",
     "visible",
     "widened",
     "without_prefix",
+    "working_accelerator",
 ]

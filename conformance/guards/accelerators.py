@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 
-def usable(device: torch.device | str) -> bool:
+def is_usable(device: torch.device | str) -> bool:
     """Whether one real op runs on `device` and comes back right. Names that parse, built-in backends and drivers prove nothing."""
     try:
         return bool((torch.ones(2, device=device) + 1).cpu().tolist() == [2.0, 2.0])
@@ -13,14 +13,14 @@ def usable(device: torch.device | str) -> bool:
         return False
 
 
-def accelerator() -> torch.device | None:
+def working_accelerator() -> torch.device | None:
     """The accelerator that works here, None without one.
 
     `torch.accelerator` (2.6) names the device that the wheel was built for: `cuda` on a machine without a GPU, unless 2.7's
     `check_available=True` is given; on 2.6 it raises where there is none.
     """
     for kind in ("cuda", "xpu", "mps"):
-        if usable(kind):
+        if is_usable(kind):
             return torch.device(kind)
     return None
 

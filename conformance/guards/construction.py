@@ -18,7 +18,7 @@ _NARROWER = {torch.float64: torch.float32, torch.complex128: torch.complex64, to
 _PINNING = ("cuda", "xpu")
 
 
-def holds(dtype: torch.dtype, device: torch.device | str) -> bool:
+def holds_dtype(dtype: torch.dtype, device: torch.device | str) -> bool:
     """Whether `device` can hold a tensor of `dtype`, asked of the device itself: no list of backends stays right."""
     try:
         torch.empty(0, dtype=dtype, device=device)
@@ -27,9 +27,9 @@ def holds(dtype: torch.dtype, device: torch.device | str) -> bool:
     return True
 
 
-def narrowed(dtype: torch.dtype, device: torch.device | str) -> torch.dtype:
+def narrowed_dtype(dtype: torch.dtype, device: torch.device | str) -> torch.dtype:
     """`dtype`, or where `device` does not hold it the next narrower one: float32, complex64, int32."""
-    return _NARROWER[dtype] if dtype in _NARROWER and not holds(dtype, device) else dtype
+    return _NARROWER[dtype] if dtype in _NARROWER and not holds_dtype(dtype, device) else dtype
 
 
 def fill_value(value: float, dtype: torch.dtype) -> float | int:
@@ -58,14 +58,14 @@ def constant_like(x: Tensor, value: float, dtype: torch.dtype | None = None) -> 
 
 def filled_like(x: Tensor, value: float, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None) -> Tensor:
     """Tensor of `value` with x's device, and x's shape and dtype unless given, the value taken as by `fill_value`."""
-    wanted = narrowed(dtype or x.dtype, x.device)
+    wanted = narrowed_dtype(dtype or x.dtype, x.device)
     return torch.full(x.shape if shape is None else shape, fill_value(value, wanted), dtype=wanted, device=x.device)
 
 
 def range_like(x: Tensor, length: int, dtype: torch.dtype = torch.int64) -> Tensor:
     """0 .. length - 1 on x's device. Integers first, then cast, so that no floating step decides how many there are."""
-    whole = torch.arange(length, dtype=narrowed(torch.int64, x.device), device=x.device)
-    return whole.to(narrowed(dtype, x.device))
+    whole = torch.arange(length, dtype=narrowed_dtype(torch.int64, x.device), device=x.device)
+    return whole.to(narrowed_dtype(dtype, x.device))
 
 
 def steps_like(x: Tensor, start: float, end: float, count: int) -> Tensor:
@@ -111,7 +111,7 @@ def to_device(source: Any, device: torch.device | str, *, non_blocking: bool = F
 
 
 def _moved(tensor: Tensor, device: torch.device, dtype: torch.dtype | None, *, non_blocking: bool) -> Tensor:
-    cast = tensor.to(narrowed(dtype or tensor.dtype, device))
+    cast = tensor.to(narrowed_dtype(dtype or tensor.dtype, device))
     if not non_blocking or cast.device.type != "cpu" or device.type not in _PINNING:
         return cast.to(device)
     return (cast if cast.is_pinned() else cast.pin_memory()).to(device, non_blocking=True)

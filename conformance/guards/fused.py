@@ -13,10 +13,10 @@ def fused_options(optimizer: type, parameters: Iterable[torch.Tensor]) -> dict[s
 
     By keyword from 2.0 (CUDA), AdamW from 2.4 and SGD from 2.5 on the CPU too.
     """
-    return {"fused": True} if takes(optimizer, parameters, "fused") else {}
+    return {"fused": True} if steps_by(optimizer, parameters, "fused") else {}
 
 
-def takes(optimizer: type, parameters: Iterable[torch.Tensor], way: str) -> bool:
+def steps_by(optimizer: type, parameters: Iterable[torch.Tensor], way: str) -> bool:
     """Whether `optimizer(..., way=True)` steps parameters of these devices and dtypes, by a step of copies of one element.
 
     Whether it does shows in the constructor on some releases, and in the first step on others.

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.guards.fused import takes
+from conformance.guards.fused import steps_by
 
 _WIDE = (torch.float32, torch.float64)
 #: The quintic of Newton and Schulz that Muon iterates; it brings singular values near 1, not to it.
@@ -93,7 +93,7 @@ def adamw_step_(
     return parameter.copy_(start * (1 - lr * weight_decay) - lr * (mean / (1 - first**step)) / size)
 
 
-def multiplies(dtype: torch.dtype, device: torch.device | str) -> bool:
+def has_matmul(dtype: torch.dtype, device: torch.device | str) -> bool:
     """Whether `device` has a matrix product of `dtype`, asked by one of 2 x 2."""
     try:
         ones = torch.ones(2, 2, device=device).to(dtype)
@@ -112,7 +112,7 @@ def orthogonalise(matrix: Tensor, steps: int = 5, dtype: torch.dtype = torch.flo
     """
     wide = matrix.float()
     scaled = wide / (wide.pow(2).sum((-2, -1), keepdim=True).sqrt() + 1e-7)
-    x = scaled.to(dtype if dtype == torch.float32 or multiplies(dtype, matrix.device) else torch.float32)
+    x = scaled.to(dtype if dtype == torch.float32 or has_matmul(dtype, matrix.device) else torch.float32)
     tall = x.size(-2) > x.size(-1)
     x = x.transpose(-2, -1).contiguous() if tall else x
     a, b, c = _QUINTIC
@@ -150,6 +150,6 @@ def optimizer_for(
     """
     groups = list(parameters)
     tensors = [each for group in groups for each in (group["params"] if isinstance(group, dict) else [group])]
-    way = next((way for way in ways if takes(kind, tensors, way)), None)
+    way = next((way for way in ways if steps_by(kind, tensors, way)), None)
     optimizer: torch.optim.Optimizer = kind(groups, **({way: True} if way is not None else {}), **options)
     return optimizer

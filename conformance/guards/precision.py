@@ -29,7 +29,7 @@ def set_float32_precision(precision: str) -> None:
     Through the switches that every release has, and that win over what was written before by either interface. The newer one
     (2.9: `torch.backends.fp32_precision`) is an attribute that nobody reads until 2.8, yields to an earlier
     `set_float32_matmul_precision`, and makes `get_float32_matmul_precision` raise once the matmul switch was set by it. A word
-    that torch's own switch does not know is ignored there, and until 2.6 written over memory that others read.
+    that torch's own switch does not know is ignored there, and until 2.6 the next `torch.library.Library` takes it for its key.
     """
     if precision not in _LEVELS:
         raise ValueError(f"precision {precision!r}: one of {', '.join(_LEVELS)}")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 
-def find(path: str) -> Any:
+def find_attribute(path: str) -> Any:
     """The object at a dotted path, as `torch.nn.attention.sdpa_kernel`, submodules imported on the way; None where it is not.
 
     `hasattr(torch, "nn.attention")` is always False, `hasattr(torch, "_dynamo")` changes with an import, and the import of a
@@ -30,7 +30,7 @@ def find(path: str) -> Any:
     return found
 
 
-def takes(function: Callable[..., Any], keyword: str, value: Any, *arguments: Any) -> bool:
+def takes_keyword(function: Callable[..., Any], keyword: str, value: Any, *arguments: Any) -> bool:
     """Whether `function(*arguments, keyword=value)` is understood: it is called, and a TypeError says no.
 
     A builtin's signature cannot be read. Other exceptions pass: they say that the arguments are wrong.
@@ -42,7 +42,7 @@ def takes(function: Callable[..., Any], keyword: str, value: Any, *arguments: An
     return True
 
 
-def release(version: str | None = None) -> tuple[int, int]:
+def release_number(version: str | None = None) -> tuple[int, int]:
     """Major and minor number of a version (default: torch's), comparable as numbers: (2, 10) is after (2, 9).
 
     Pre-releases and local labels count as their release: `2.9.0a0+git1234` and `2.9.0+cu128` are (2, 9).

@@ -16,7 +16,7 @@ def is_scheduler(thing: object) -> bool:
     return isinstance(thing, (SchedulerBase, lr_scheduler.ReduceLROnPlateau))
 
 
-def rates(scheduler: Any) -> list[float]:
+def learning_rates(scheduler: Any) -> list[float]:
     """The learning rates of the optimizer's groups, as numbers.
 
     `get_last_lr` of ReduceLROnPlateau came with 2.2 and raises before its first step until 2.3; where the rate is a tensor it

@@ -1,4 +1,4 @@
-"""What the checks of a whole model share: holding a captured program against eager code, with the smallest input and the line to blame."""
+"""What cases on whole models share: models to wrap and to hold against, and the judgement with its smallest input and line."""
 
 from __future__ import annotations
 
@@ -7,10 +7,37 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
+from conformance.guards.rotary import RotaryCache, rotate
 from conformance.instruments.compilation import Report
 from conformance.instruments.generalization import Observe, Outcome, compare, judge_outcomes
 from conformance.instruments.shrinking import smallest
+
+
+class AsItIs(nn.Module):
+    """The model, untouched: what wrong twins of whole models derive from."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The model's own inputs."""
+        return self.model(*inputs)
+
+
+class HoldsEnough(nn.Module):
+    """Heads turned by the guard RotaryCache, whose table holds all the lengths that cases ask for."""
+
+    def __init__(self, device: torch.device | str) -> None:
+        super().__init__()
+        self.rotary = RotaryCache(4, rows=64, device=device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Heads `(B, T, H, 4)`."""
+        return rotate(x, *self.rotary(x.size(1)))
+
 
 _TORCH = str(Path(torch.__file__).parent)
 

@@ -8,7 +8,6 @@ or the inputs themselves), `init(module)`, `axes`, `bounds`.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -26,6 +25,7 @@ from torch import Tensor, nn
 from conformance.guards.initialisation import reset_all
 from conformance.instruments import weights
 from conformance.instruments.generalization import difference_of
+from conformance.instruments.snapshots import tensors_of
 from conformance.subjects import adapters, variations
 from conformance.subjects.subject import Axes, Inputs, Subject, on_meta
 
@@ -152,20 +152,11 @@ def _variations(model: nn.Module, given: Any, beside: Any, reference: str) -> tu
 def _check_answer(model: nn.Module, inputs: Inputs, reference: str) -> None:
     """Whatever is compared later needs an answer that holds tensors and is the same when it is asked for again."""
     first, second = model(*inputs), model(*inputs)
-    if not _has_tensor(first):
+    if next(tensors_of(first), None) is None:
         raise SubjectError(f"{reference} gives no tensor: forward returned {type(first).__name__}")
     difference = difference_of(first, second)
     if difference:
         raise SubjectError(f"{reference} gives another answer when it is asked again, in eval mode ({difference}): seed what it draws")
-
-
-def _has_tensor(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return True
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return any(_has_tensor(getattr(value, each.name)) for each in dataclasses.fields(value))
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (tuple, list)) else ()
-    return any(_has_tensor(part) for part in parts)
 
 
 def _bounds(given: dict[str, tuple[int, int]] | None, makers: Mapping[str, variations.Maker]) -> dict[str, tuple[int, int]] | None:

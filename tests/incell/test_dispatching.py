@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from conformance.guards import holds, narrowed, to_device
+from conformance.guards import holds_dtype, narrowed_dtype, to_device
 from conformance.instruments.dispatching import KINDS, elsewhere, recorded, refusing
 from conformance.instruments.layouts import LAYOUTS, in_storage_order
 from conformance.instruments.weights import uniform
@@ -82,13 +82,13 @@ def test_clean_training_step_has_no_hazard() -> None:
 
 def test_refused_dtype_is_refused_on_that_device_alone() -> None:
     with refusing("meta"):
-        assert not holds(torch.float64, "meta")
-        assert holds(torch.float64, "cpu")
-        assert narrowed(torch.complex128, "meta") == torch.complex64
+        assert not holds_dtype(torch.float64, "meta")
+        assert holds_dtype(torch.float64, "cpu")
+        assert narrowed_dtype(torch.complex128, "meta") == torch.complex64
         with pytest.raises(TypeError, match="float64"):
             torch.ones(2, dtype=torch.float64).to("meta")
         assert to_device([torch.ones(2, dtype=torch.float64)], "meta")[0].dtype == torch.float32
-    assert holds(torch.float64, "meta")
+    assert holds_dtype(torch.float64, "meta")
 
 
 def test_elsewhere_is_never_the_host() -> None:
