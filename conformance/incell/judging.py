@@ -24,6 +24,22 @@ _IN_CELL = os.path.join(_PACKAGE, "incell") + os.sep
 _ASSERTING = tuple(os.sep + os.path.join(*parts) for parts in (("torch", "testing"), ("numpy", "testing"), ("unittest",), ("_pytest",)))
 
 
+class StandInError(Exception):
+    """Stands for an exception that must not leave a case as it is; what is judged is the original."""
+
+    def __init__(self, original: BaseException) -> None:
+        super().__init__(repr(original))
+        self.original = original
+
+
+class SessionEndError(StandInError):
+    """Stands for an exception by which a case would end the whole session: the interrupts of a real user do not come this way."""
+
+
+class NoSubjectError(StandInError):
+    """Stands for what a user's subject raised in a fixture, where it is built for the first time: the model's doing, not the fixture's."""
+
+
 @dataclass
 class Outcome:
     """What one phase of a case came to."""
@@ -37,6 +53,9 @@ class Outcome:
 
 def judge(error: BaseException, phase: str, case_roots: tuple[str, ...], subject_roots: tuple[str, ...] = ()) -> Outcome:
     """The verdict on an exception that left `phase` (`setup`, `call` or `teardown`) of a case; `subject_roots` hold the user's model."""
+    if isinstance(error, StandInError):
+        phase = "call" if isinstance(error, NoSubjectError) else phase
+        return judge(error.original, phase, case_roots, subject_roots)
     if isinstance(error, pytest.skip.Exception):
         return Outcome(Verdict.UNSUPPORTED, _message(error))
     exception = {"type": _type_name(error, case_roots), "message": _message(error)}

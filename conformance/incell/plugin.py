@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -13,17 +12,16 @@ from typing import Any
 import pytest
 
 from conformance.incell import collection, features, identity, marks
+from conformance.incell.controller import Controller
 from conformance.incell.devices import backend
 from conformance.incell.journal import Journal
-from conformance.incell.judging import judge
-from conformance.incell.output import OutputFile
+from conformance.incell.judging import NoSubjectError, SessionEndError, judge
 from conformance.incell.parent import die_with_parent
-from conformance.incell.scrub import Scrubber, private_names, process_roots
+from conformance.incell.recorder import Recorder
 from conformance.incell.settings import Settings, load
-from conformance.incell.stacks import keep_stacks
 from conformance.incell.torchstate import seed_all
 from conformance.incell.trial import Trial
-from conformance.incell.verdicts import Stage, Verdict
+from conformance.incell.verdicts import Verdict
 
 pytest.register_assert_rewrite("conformance.instruments")
 
@@ -58,22 +56,6 @@ def _register_subjects(settings: Settings) -> None:
             register(alias, subject["reference"])
 
 
-class SessionEndError(Exception):
-    """Stands for an exception by which a case would end the whole session: the interrupts of a real user do not come this way."""
-
-    def __init__(self, original: BaseException) -> None:
-        super().__init__(repr(original))
-        self.original = original
-
-
-class NoSubjectError(Exception):
-    """Stands for what a user's subject raised while it was imported or built for the first time."""
-
-    def __init__(self, original: BaseException) -> None:
-        super().__init__(repr(original))
-        self.original = original
-
-
 @contextmanager
 def _kept_inside(recorder: Recorder | None) -> Iterator[None]:
     """Under a supervisor KeyboardInterrupt and pytest.exit() end the case that raises them, and nothing else."""
@@ -83,53 +65,6 @@ def _kept_inside(recorder: Recorder | None) -> Iterator[None]:
         if recorder is None:
             raise
         raise SessionEndError(error) from error
-
-
-class Recorder:
-    """The files of one process: journal, output and traces. `finish` turns a trial into the journal's `end`."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._pid = os.getpid()
-        self.journal = Journal(settings.journal)
-        self.output = OutputFile(self.journal.stem + ".output")
-        keep_stacks(self.journal.stem + ".trace")
-        roots = {**process_roots(), **settings.roots}
-        self.scrub = Scrubber(roots, [*private_names(), *settings.secrets])
-        self.journal.event("process", pid=os.getpid(), worker=os.environ.get("PYTEST_XDIST_WORKER", ""))
-
-    def begin(self, case: str, timeout_s: float) -> None:
-        """From here on what happens to the process is this case's doing."""
-        self.journal.start(case, timeout_s)
-        self.output.begin()
-
-    def finish(self, trial: Trial) -> None:
-        """The case ended by itself: put the process back and write the record.
-
-        A child that the case forked comes here too, with all that this process has: it ends, and its parent tells.
-        """
-        if os.getpid() != self._pid:
-            os._exit(0)
-        leaked = trial.state.restore()
-        self.journal.event("end", record=trial.record(self.output.end(), leaked, self.scrub))
-
-
-class Controller:
-    """In the process that starts the workers: tells with which exit code each of them died."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """A worker ended; its exit code is known to its parent only."""
-        popen = getattr(getattr(node.gateway, "_io", None), "popen", None)
-        if popen is None or not error:
-            return
-        try:
-            code: int | None = popen.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            code = None
-        self._journal.event("exit", pid=popen.pid, code=code)
 
 
 class Cell:
@@ -254,14 +189,7 @@ class Cell:
     def pytest_runtest_makereport(self, item: Any, call: pytest.CallInfo[Any]) -> pytest.TestReport | None:
         """Judge the phase. Under a supervisor the report is short and cannot fail; by hand pytest makes its own."""
         error = call.excinfo.value if call.excinfo is not None else None
-        if isinstance(error, SessionEndError):
-            error = error.original
-        phase = "call" if isinstance(error, NoSubjectError) else call.when
-        if isinstance(error, NoSubjectError):
-            error = error.original
-        outcome = judge(error, phase, self.roots, self.subject_roots) if error is not None else None
-        if phase != call.when and self.trial is not None:
-            self.trial.stage_reached = Stage.BUILD
+        outcome = judge(error, call.when, self.roots, self.subject_roots) if error is not None else None
         if outcome is not None and self.trial is not None:
             self.trial.outcomes.append(outcome)
         if self.recorder is None:
@@ -298,11 +226,13 @@ class Cell:
         """The subjects of the mark `subjects` in turn; a user's that cannot be had is the subject's fault, not the harness's."""
         from conformance.subjects import get
 
-        if request.param not in self.settings.subjects:
-            return get(request.param)
+        assert self.trial is not None
         try:
-            return get(request.param)
+            with self.trial.stage("build"):
+                return get(request.param)
         except Exception as error:
+            if request.param not in self.settings.subjects:
+                raise
             raise NoSubjectError(error) from error
 
     @pytest.fixture
