@@ -19,7 +19,7 @@ from conformance.gate import judge
 from conformance.plan import Plan, Selection
 from conformance.report import build
 from conformance.report.check import lines
-from conformance.subjectspecs import SubjectSpec, sources
+from conformance.subjectspecs import SubjectSpec
 from conformance.supervisor import Options
 
 
@@ -44,7 +44,7 @@ def here(config: Config, selection: Selection) -> tuple[Config, Selection]:
 def _newer_apis(plan: Plan, model: SubjectSpec, config: Config) -> list[str]:
     """The APIs in the model's source that the lowest release asked for has not."""
     lowest = str(min(planned.cell.version for planned in plan.cells))
-    found = apis.touched((file for root in model.roots for file in sources(root)), lowest)
+    found = apis.touched(model.sources(), lowest)
     told = apis.lines(found, config.project, lowest)
     return ["", f"newer than torch {lowest}, by its source", *(f"  {line}" for line in told)] if found else []
 

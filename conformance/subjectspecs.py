@@ -42,9 +42,15 @@ class SubjectSpec:
     requirements: tuple[str, ...] = ()
     roots: tuple[Path, ...] = ()
 
+    def sources(self) -> list[Path]:
+        """The Python files of its code: those of the project, or, of a subject in a file, that file and those beside it."""
+        if _is_file(self.reference):
+            return sorted(file for root in self.roots for file in root.glob("*.py"))
+        return [file for root in self.roots for file in sources(root)]
+
     def code(self) -> str:
-        """The digest of the Python files under its roots: its records are valid for this code."""
-        return files_digest(file for root in self.roots for file in sources(root))
+        """The digest of its code: its records are valid for this code."""
+        return files_digest(self.sources())
 
 
 def spec(text: str, config: Config, *, alias: str = "", requirements: Sequence[str] = ()) -> SubjectSpec:
@@ -68,6 +74,10 @@ def spec(text: str, config: Config, *, alias: str = "", requirements: Sequence[s
     reference, roots = _placed(reference, config.project)
     own = _alias(alias or (text if configured else _told(reference)))
     return SubjectSpec(alias=own, reference=reference, requirements=(*_project(config.project, reference), *wanted), roots=roots)
+
+
+def _is_file(reference: str) -> bool:
+    return reference.partition(":")[0].endswith(".py")
 
 
 def _check_requirement(text: str) -> None:
@@ -108,7 +118,7 @@ def _placed(reference: str, project: Path) -> tuple[str, tuple[Path, ...]]:
 
 def _project(project: Path, reference: str) -> tuple[str, ...]:
     """The user's project as a requirement, installed in place, where it can be installed; a single file needs no project."""
-    if reference.partition(":")[0].endswith(".py"):
+    if _is_file(reference):
         return ()
     path = project / "pyproject.toml"
     table: dict[str, Any] = {}

@@ -74,8 +74,9 @@ def test_records_are_valid_for_the_code_they_were_made_with(tmp_path: Path) -> N
     (tmp_path / "net.py").write_text("a = 1", encoding="utf-8")
     found = _spec(tmp_path, "net.py")
     before = found.code()
-    (tmp_path / ".venv").mkdir()
-    (tmp_path / ".venv" / "other.py").write_text("", encoding="utf-8")
+    for apart in (".venv", "another_project"):
+        (tmp_path / apart).mkdir()
+        (tmp_path / apart / "other.py").write_text("", encoding="utf-8")
     assert found.code() == before
     (tmp_path / "net.py").write_text("a = 2", encoding="utf-8")
     assert found.code() != before
