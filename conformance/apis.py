@@ -14,6 +14,8 @@ from packaging.version import Version
 #: Release -> names that were first seen in it. Written by `conformance apis --table`.
 DATA = Path(__file__).parent / "data" / "apis.json"
 
+_OTHERS = "(?)"
+
 #: What fills the gap where an API is missing, by the API's name.
 GUARDS = {
     "torch.nn.functional.rms_norm": "rms_norm",
@@ -59,9 +61,20 @@ def stored() -> Table:
 
 @functools.cache
 def first_releases() -> dict[str, str]:
-    """Name, or `name(keyword)`, -> the first measured release that has it, for all that the oldest one has not."""
-    _, *newer = sorted(stored().items(), key=lambda item: Version(item[0]))
-    return {**{name: release for release, names in newer for name in names}, **_BUILTIN_KEYWORDS}
+    """Name, or `name(keyword)`, -> the first measured release that has it, for all that the oldest one has not.
+
+    A keyword of a function that once took keywords which its signature did not tell may be older than it looks, and is left out.
+    """
+    (_, oldest), *newer = sorted(stored().items(), key=lambda item: Version(item[0]))
+    first = {name: release for release, names in newer for name in names}
+    untold = {**dict.fromkeys((name for name in oldest if name.endswith(_OTHERS)), "0"), **first}
+    known = {name: release for name, release in first.items() if Version(untold.get(_others(name), release)) >= Version(release)}
+    return {**{name: release for name, release in known.items() if not name.endswith(_OTHERS)}, **_BUILTIN_KEYWORDS}
+
+
+def _others(name: str) -> str:
+    """`f(?)` for `f(keyword)`."""
+    return name.partition("(")[0] + _OTHERS
 
 
 def merged(table: Table, release: str, names: Iterable[str]) -> Table:

@@ -74,6 +74,16 @@ def test_a_name_stays_in_its_first_release_whatever_the_order() -> None:
     assert made == {"1.13.1": ["a"], "2.9.1": ["b"], "2.10.0": ["c"]}
 
 
+def test_a_keyword_that_was_taken_untold_before_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {
+        "2.0.1": ["torch.f", "torch.f(?)", "torch.g"],
+        "2.1.2": ["torch.f(old)", "torch.g(new)"],
+        "2.2.2": ["torch.h", "torch.h(k)", "torch.h(?)"],
+    }
+    monkeypatch.setattr(apis, "stored", lambda: table)
+    assert first_releases.__wrapped__() == {**apis._BUILTIN_KEYWORDS, "torch.g(new)": "2.1.2", "torch.h": "2.2.2", "torch.h(k)": "2.2.2"}
+
+
 def test_guards_that_fill_a_gap_exist() -> None:
     exported = (ROOT / "conformance" / "guards" / "__init__.py").read_text(encoding="utf-8")
     assert all(f'"{guard}"' in exported for guard in GUARDS.values())

@@ -61,6 +61,8 @@ NAMESPACES = (
     "torch.utils.flop_counter",
     "torch.xpu",
 )
+#: Stands for keywords that a signature does not tell.
+OTHERS = "?"
 _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -92,13 +94,15 @@ def _found(namespace: str) -> Any:
 
 
 def _keywords(value: Any) -> list[str]:
+    """The keywords that a callable tells; `?` where it takes others, or does not tell them."""
     if not callable(value):
         return []
     try:
         parameters = inspect.signature(value).parameters.values()
     except (TypeError, ValueError):
-        return []
-    return [each.name for each in parameters if each.kind in _PLAIN and not each.name.startswith("_") and each.name not in ("self", "cls")]
+        return [OTHERS]
+    told = [each.name for each in parameters if each.kind in _PLAIN and not each.name.startswith("_") and each.name not in ("self", "cls")]
+    return told + [OTHERS for each in parameters if each.kind is inspect.Parameter.VAR_KEYWORD]
 
 
 if __name__ == "__main__":
