@@ -71,7 +71,7 @@ def _transformers(name: str) -> tuple[Any, Callable[[], nn.Module]]:
         ids = weights.tokens((batch, length), _VOCABULARY, f"{name}:{batch}x{length}", low=4)
         return ids, torch.ones_like(ids)
 
-    return SimpleNamespace(inputs=inputs(), bounds=_BOUNDS), build
+    return SimpleNamespace(inputs=inputs(), bounds=_BOUNDS, init=lambda module: module.model.init_weights()), build
 
 
 def _timm(name: str) -> tuple[Any, Callable[[], nn.Module]]:
