@@ -39,6 +39,6 @@ def default_device() -> torch.device:
     """Where a factory without `device` puts its tensor now, on every release.
 
     `torch.get_default_device` came in 2.3, did not see a surrounding `with torch.device(...)` until 2.7
-    (pytorch/pytorch#131328), and raises after `set_default_device(None)` on 2.4 to 2.9.
+    (pytorch/pytorch#131328), and raises after `set_default_device(None)` on 2.3 to 2.9.
     """
     return torch.empty(0).device

@@ -48,7 +48,7 @@ def sdpa(
 
     Native where that is right: without a mask from 2.1, with one from 2.5 (pytorch/pytorch#103963); else composed, in float32
     for low precision. Needed for a scale on 2.0, grouped heads until 2.4, masked rows until 2.4, a causal mask beside another
-    one on every release (seen to take both: 2.4 to 2.13), and a causal mask after cached keys on every release.
+    one on every release (seen to take both: 2.3 to 2.13), and a causal mask after cached keys on every release.
     """
     if window is not None and not causal:
         raise ValueError("a window is counted back from each query's own key: it needs causal=True")
