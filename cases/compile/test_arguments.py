@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from conformance.incell import catches, requires, uncounted, values
-from conformance.instruments.compilation import call, check_compiled, compiling
+from conformance.instruments.calls import call, check_compiled
+from conformance.instruments.compilation import compiling
 from conformance.instruments.replaying import replays_first_program
 from conformance.instruments.weights import uniform
 

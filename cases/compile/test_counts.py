@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from conformance.incell import catches, requires, uncounted
-from conformance.instruments.compilation import call, check_compiled, compiling, observe_report
+from conformance.instruments.calls import call, check_compiled
+from conformance.instruments.compilation import compiling, observe_report
 
 pytestmark = [requires("compile"), uncounted("what is measured is a compiler")]
 

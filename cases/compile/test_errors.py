@@ -11,7 +11,8 @@ from torch import Tensor
 
 from conformance.guards import is_compiling
 from conformance.incell import catches, requires, uncounted, values
-from conformance.instruments.compilation import check_compiled, compiling
+from conformance.instruments.calls import check_compiled
+from conformance.instruments.compilation import compiling
 from conformance.instruments.replaying import replays_first_program
 from conformance.instruments.weights import uniform
 

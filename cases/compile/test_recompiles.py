@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from conformance.incell import catches, requires, uncounted, values
-from conformance.instruments.compilation import call, check_compiled, compiling
+from conformance.instruments.calls import call, check_compiled
+from conformance.instruments.compilation import compiling
 from conformance.instruments.weights import uniform
 
 pytestmark = [requires("compile"), uncounted("what is measured is a compiler")]

@@ -1,4 +1,4 @@
-"""One way to measure torch.compile on torch 2.0 to the newest: graphs, breaks, recompiles and whom to blame, and is the answer eager's?
+"""One way to measure torch.compile on torch 2.0 to the newest: graphs, breaks, recompiles and whom to blame.
 
 What torch itself offers changed with nearly every release: `explain` returned a tuple and now an object, guard failures are
 told by a hook, by a log or by a table, reasons of breaks have a list since 2.1, whole frames left to Python are told by none.
@@ -20,9 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-from conformance.instruments.generalization import Outcome, difference_of
-from conformance.instruments.snapshots import snapshot, state_of, tensors_of
 
 Observe = Callable[..., None]
 
@@ -215,106 +212,6 @@ def _place(frames: Sequence[traceback.FrameSummary]) -> str:
     return f"{shown}:{frames[-1].lineno}: {(frames[-1].line or '').strip()}"
 
 
-@dataclass(frozen=True)
-class Call:
-    """Arguments of one call, and what is done to the code `before` it: an attribute set from outside, a mode switched."""
-
-    arguments: Sequence[Any] = ()
-    named: Mapping[str, Any] = field(default_factory=dict)
-    before: Callable[[Any], object] | None = None
-
-
-def call(*arguments: Any, before: Callable[[Any], object] | None = None, **named: Any) -> Call:
-    """A Call, written as the call is."""
-    return Call(arguments, named, before)
-
-
-@dataclass
-class _Done:
-    """What one call left: a snapshot of everything that can be seen, or the exception."""
-
-    seen: dict[str, Any]
-    error: Exception | None = None
-
-
-def _perform(target: Callable[..., Any], code: Callable[..., Any], planned: Call, *, backward: bool) -> _Done:
-    if planned.before is not None:
-        planned.before(code)
-    arguments, named = copy.deepcopy((planned.arguments, dict(planned.named)))
-    try:
-        result = target(*arguments, **named)
-        if backward:
-            _back(result)
-    except Exception as error:
-        return _Done({"arguments": snapshot((arguments, named)), "state": state_of(code)}, error)
-    gradients = [snapshot(tensor.grad if tensor.is_leaf else None) for tensor in tensors_of((arguments, named))]
-    return _Done({"result": snapshot(result), "arguments": snapshot((arguments, named)), "grads": gradients, "state": state_of(code)})
-
-
-def _back(result: Any) -> None:
-    losses = [tensor.pow(2).sum() for tensor in tensors_of(result) if tensor.requires_grad]
-    if losses:
-        torch.stack(losses).sum().backward()
-
-
-def _judged(name: str, expected: _Done, got: _Done) -> Outcome:
-    """A difference from eager is wrong; an exception that eager has not is the compiler's own.
-
-    Where eager raises, so must compiled code, by the same class or one derived from it: what catches the one must catch the other.
-    """
-    if expected.error is None:
-        return Outcome(name, error=got.error) if got.error is not None else Outcome(name, difference=_difference(expected, got))
-    if got.error is None:
-        return Outcome(name, difference=f"eager code raises {type(expected.error).__name__}, compiled code answers")
-    if not isinstance(got.error, type(expected.error)):
-        return Outcome(name, difference=f"eager code raises {type(expected.error).__name__}, compiled code {type(got.error).__name__}")
-    return Outcome(name, difference=_difference(expected, got))
-
-
-def _difference(expected: _Done, got: _Done) -> str:
-    return difference_of(expected.seen, got.seen, "what is seen")
-
-
-Compile = Callable[..., Any]
-
-
-def check_compiled(
-    code: Callable[..., Any],
-    inputs: Mapping[str, Sequence[Any] | Call],
-    observe: Observe | None = None,
-    *,
-    compiled_by: Compile = compiling,
-    backend: str = "eager",
-    backward: bool = False,
-    fresh: Callable[[], object] | None = None,
-    **options: Any,
-) -> Report:
-    """Make all calls of `inputs` (name -> arguments) in eager code, then in compiled code, each on a copy of `code`, and compare.
-
-    Compared are values, dtypes, container types, requires_grad, exceptions, what was written into arguments, the code's own
-    state and, with `backward`, gradients. `fresh` puts globals back before each of the two runs. Raises AssertionError at
-    the first call that differs; with none, the compiler's own exception. Observes what the report holds.
-    """
-    calls = {name: given if isinstance(given, Call) else Call(given) for name, given in inputs.items()}
-    ours, theirs = copy.deepcopy(code), copy.deepcopy(code)
-    if fresh is not None:
-        fresh()
-    expected = [_perform(ours, ours, planned, backward=backward) for planned in calls.values()]
-    if fresh is not None:
-        fresh()
-    got = []
-    with compiled_by(theirs, backend=backend, **options) as (compiled, report):
-        for planned in calls.values():
-            got.append(_perform(compiled, theirs, planned, backward=backward))
-            report.after.append(report.graphs)
-    outcomes = [_judged(name, *pair) for name, pair in zip(calls, zip(expected, got))]
-    if observe is not None:
-        observe_report(report, observe)
-        observe("calls", ", ".join(f"{outcome.variation}={outcome.text}" for outcome in outcomes))
-    _raise_first(outcomes)
-    return report
-
-
 def observe_report(report: Report, observe: Observe) -> None:
     """Observe the counts, fewer being better, and what is to blame, in words."""
     observe("graphs", report.graphs, better="lower")
@@ -324,14 +221,6 @@ def observe_report(report: Report, observe: Observe) -> None:
     for name, told in (("breaks_told", report.breaks), ("skipped_told", report.skipped)):
         observe(name, "; ".join(f"{one.reason} at {one.blame}" for one in told) or "none")
     observe("recompiles_told", "; ".join(report.recompiles) or "none")
-
-
-def _raise_first(outcomes: Sequence[Outcome]) -> None:
-    wrong = [outcome for outcome in outcomes if outcome.difference]
-    assert not wrong, f"call {wrong[0].variation!r}: {wrong[0].difference}"
-    for outcome in outcomes:
-        if outcome.error is not None:
-            raise outcome.error
 
 
 def fullgraph_error(code: Callable[..., Any], *arguments: Any, **named: Any) -> str:
