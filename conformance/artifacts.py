@@ -68,10 +68,29 @@ def parse(text: bytes) -> Any:
     """The portable value that one JSON text holds; raises ValueError for whatever is no sound JSON in UTF-8."""
     try:
         value = _DECODER.decode(text.decode("utf-8"))
-        doubtful = b"\\ud" in text.lower() or text.count(b"[") + text.count(b"{") > MAX_DEPTH
-        return portable(value) if doubtful else value
+        if b"\\ud" in text.lower():
+            return portable(value)
+        if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _deeper(value):
+            raise ValueError(_NESTED_DEEPER)
+        return value
     except RecursionError as error:
         raise ValueError(_NESTED_DEEPER) from error
+
+
+def _deeper(value: Any) -> bool:
+    """Whether tables and lists are nested deeper than MAX_DEPTH, level by level: large files are shallow, and walked in no time."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, (dict, list))
+            for inner in (each.values() if isinstance(each, dict) else each)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _constant(name: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from string import ascii_uppercase
@@ -62,21 +63,72 @@ def measured(outcomes: Mapping[Version, Verdict | None]) -> list[Version]:
 
 
 def intervals(outcomes: Mapping[Version, Verdict | None]) -> str:
-    """The specifier of the releases where it passes, as `>=2.1.2, !=2.8.0`; "none" where it never does, "unknown" where nothing ran.
+    """The specifier of the releases where it passes, as `>=2.1, !=2.8.*`; "none" where it never does, "unknown" where nothing ran.
 
-    Of the measured releases it holds for exactly those that pass. Below the oldest of them it claims nothing; above the newest it is open
-    only when nothing newer was planned. A release without a verdict between two others is no hole: `measured_range` names it.
+    Of the measured releases it holds for exactly those that pass. One measured release speaks for its minor, unless another of the same
+    minor says otherwise or it is a pre-release: then exact releases are named. Below the oldest of them it claims nothing; above the
+    newest it is open only when nothing newer was planned. A release without a verdict between two others is no hole: `measured_range`
+    names it.
     """
     ran = measured(outcomes)
     passing = [version for version in ran if outcomes[version] is Verdict.PASS]
     if not passing:
         return "none" if ran else "unknown"
-    if len(passing) == 1 and (len(ran) == 1 or passing[0] != ran[-1]):
-        return f"=={passing[0]}"
+    whole = _whole_minors(ran, passing)
     first, last = passing[0], passing[-1]
-    holes = [version for version in ran if first < version < last and version not in passing]
-    closed = [f"<={last}"] if any(version > last for version in outcomes) else []
-    return ", ".join([f">={first}", *(f"!={version}" for version in holes), *closed])
+    one = _one(passing, whole)
+    if one and (len(ran) == len(passing) or last != ran[-1]):
+        return one
+    holes = dict.fromkeys(_named(version, whole) for version in ran if first < version < last and version not in passing)
+    closed = [_upto(last, whole)] if any(version > last for version in outcomes) else []
+    return ", ".join([f">={_minor(first) if first in whole else first}", *(f"!={hole}" for hole in holes), *closed])
+
+
+def ranges(chosen: Iterable[Version], all_measured: Iterable[Version]) -> list[str]:
+    """`chosen` as specifiers in the form of `intervals`, one for each stretch of neighbours among what was measured.
+
+    As `["==2.8.*", ">=2.10, <2.13"]`: together they hold for exactly the chosen ones of what was measured; each has both its ends.
+    """
+    wanted, ran = set(chosen), set(all_measured)
+    whole = _whole_minors(sorted(ran | wanted), sorted(wanted))
+    found = []
+    for stretch in _stretches(wanted, ran):
+        first, last = stretch[0], stretch[-1]
+        start = _minor(first) if first in whole else first
+        found.append(_one(stretch, whole) or f">={start}, {_upto(last, whole)}")
+    return found
+
+
+def _minor(version: Version) -> str:
+    return f"{version.major}.{version.minor}"
+
+
+def _whole_minors(ran: Sequence[Version], chosen: Collection[Version]) -> set[Version]:
+    """The releases whose minor may be named in place of themselves: all that was measured of it is chosen, or none, and all are final."""
+    by_minor: dict[str, list[Version]] = {}
+    for version in ran:
+        by_minor.setdefault(_minor(version), []).append(version)
+    agreeing = (
+        group
+        for group in by_minor.values()
+        if len({version in chosen for version in group}) == 1 and not any(version.is_prerelease for version in group)
+    )
+    return {version for group in agreeing for version in group}
+
+
+def _one(stretch: Sequence[Version], whole: Collection[Version]) -> str:
+    """`==2.8.*` or `==2.8.0` for a stretch that is one minor, or one release; empty for a longer one."""
+    if stretch[0] in whole and _minor(stretch[0]) == _minor(stretch[-1]):
+        return f"=={_minor(stretch[0])}.*"
+    return f"=={stretch[0]}" if len(stretch) == 1 else ""
+
+
+def _named(version: Version, whole: Collection[Version]) -> str:
+    return f"{_minor(version)}.*" if version in whole else str(version)
+
+
+def _upto(last: Version, whole: Collection[Version]) -> str:
+    return f"<{last.major}.{last.minor + 1}" if last in whole else f"<={last}"
 
 
 def measured_range(outcomes: Mapping[Version, Verdict | None]) -> str:
@@ -91,14 +143,19 @@ def measured_range(outcomes: Mapping[Version, Verdict | None]) -> str:
 
 def spans(chosen: Iterable[Version], all_measured: Iterable[Version]) -> list[str]:
     """`chosen` as specifiers, one for each stretch of neighbours among what was measured: `>=2.1.2,<=2.4.1`, or `==2.8.0`."""
-    wanted = set(chosen)
-    stretches: list[list[Version]] = [[]]
-    for version in sorted(wanted.union(all_measured)):
+    stretches = _stretches(set(chosen), set(all_measured))
+    return [f"=={each[0]}" if len(each) == 1 else f">={each[0]},<={each[-1]}" for each in stretches]
+
+
+def _stretches(wanted: set[Version], ran: set[Version]) -> list[list[Version]]:
+    """The wanted releases in runs of neighbours among all that ran."""
+    found: list[list[Version]] = [[]]
+    for version in sorted(wanted | ran):
         if version in wanted:
-            stretches[-1].append(version)
-        elif stretches[-1]:
-            stretches.append([])
-    return [f"=={each[0]}" if len(each) == 1 else f">={each[0]},<={each[-1]}" for each in stretches if each]
+            found[-1].append(version)
+        elif found[-1]:
+            found.append([])
+    return [each for each in found if each]
 
 
 def classes(values: Mapping[Version, str | None]) -> list[Run]:
@@ -138,8 +195,17 @@ def changes_between(runs: Sequence[Run]) -> list[Change]:
     return found
 
 
-def worsened(old: float, new: float, better: str | None) -> bool | None:
-    """Whether a number got worse on its way from `old` to `new`; None where it has no direction or did not move."""
-    if better not in ("lower", "higher") or old == new:
+def worsened(old: float, new: float, better: str | None, slack: float = 0.0) -> bool | None:
+    """Whether a number got worse on its way from `old` to `new`; None where it has no direction or did not move.
+
+    A move within `slack`, a share of the larger of the two, is none: errors differ a little between machines. Whole numbers have no slack.
+    What is not a number is worse than any that is.
+    """
+    if better not in ("lower", "higher") or old == new or (math.isnan(old) and math.isnan(new)):
+        return None
+    if math.isnan(old) or math.isnan(new):
+        return math.isnan(new)
+    counted = old.is_integer() and new.is_integer()
+    if not counted and math.isfinite(old) and math.isfinite(new) and abs(new - old) <= slack * max(abs(old), abs(new)):
         return None
     return (new > old) if better == "lower" else (new < old)

@@ -67,6 +67,11 @@ class CellResult:
         """The cases that were collected: any other record stands for a whole file."""
         return {entry["case"] for entry in _entries(self.collected.get("cases"))}
 
+    def file_cases(self) -> dict[str, str]:
+        """Case -> the record's case that stands for its whole file where that could not be collected, as collection noted it."""
+        entries = _entries(self.collected.get("cases"))
+        return {entry["case"]: entry["file_case"] for entry in entries if isinstance(entry.get("file_case"), str)}
+
     def titles(self) -> dict[str, str]:
         """Case -> the first line of its docstring, where collection noted one."""
         entries = _entries(self.collected.get("cases"))

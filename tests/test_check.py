@@ -124,8 +124,8 @@ def test_a_line_of_our_own_is_not_what_a_user_can_mend() -> None:
 
 def test_the_answer_gives_the_range_that_may_be_claimed() -> None:
     told = _told(("2.9.1", {}), ("2.10.0", WRONG))
-    assert "requires on cpu: torch ==2.9.1 passes every check" in told
-    assert told[-1].strip() == "torch >=2.9.1 builds, initialises and runs right in eager mode"
+    assert "requires on cpu: torch ==2.9.* passes every check" in told
+    assert told[-1].strip() == "torch >=2.9 builds, initialises and runs right in eager mode"
 
 
 def test_faults_that_differ_are_told_apart() -> None:

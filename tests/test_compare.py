@@ -8,7 +8,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from conformance.compare import changes, classes, intervals, measured_range, spans, worsened
+from conformance.compare import changes, classes, intervals, measured_range, ranges, spans, worsened
 from conformance.incell.verdicts import Verdict
 
 LETTERS = {"p": Verdict.PASS, "w": Verdict.WRONG, "u": Verdict.UNSUPPORTED, "e": Verdict.ERROR, "m": Verdict.MISSING, ".": None}
@@ -22,21 +22,21 @@ def outcomes(text: str, releases: tuple[str, ...] = RELEASES) -> dict[Version, V
 @pytest.mark.parametrize(
     ("measured", "expected", "range_"),
     [
-        ("ppppp", ">=2.0.1", "tested 2.0.1 to 2.11.0"),
-        ("wpppp", ">=2.1.2", "tested 2.0.1 to 2.11.0"),
-        ("uppwp", ">=2.1.2, !=2.10.0", "tested 2.0.1 to 2.11.0"),
-        ("pppww", ">=2.0.1, <=2.9.1", "tested 2.0.1 to 2.11.0"),
-        ("pwpww", ">=2.0.1, !=2.1.2, <=2.9.1", "tested 2.0.1 to 2.11.0"),
-        ("wwpww", "==2.9.1", "tested 2.0.1 to 2.11.0"),
-        ("wwwwp", ">=2.11.0", "tested 2.0.1 to 2.11.0"),
+        ("ppppp", ">=2.0", "tested 2.0.1 to 2.11.0"),
+        ("wpppp", ">=2.1", "tested 2.0.1 to 2.11.0"),
+        ("uppwp", ">=2.1, !=2.10.*", "tested 2.0.1 to 2.11.0"),
+        ("pppww", ">=2.0, <2.10", "tested 2.0.1 to 2.11.0"),
+        ("pwpww", ">=2.0, !=2.1.*, <2.10", "tested 2.0.1 to 2.11.0"),
+        ("wwpww", "==2.9.*", "tested 2.0.1 to 2.11.0"),
+        ("wwwwp", ">=2.11", "tested 2.0.1 to 2.11.0"),
         ("wwwww", "none", "tested 2.0.1 to 2.11.0"),
-        ("p", "==2.0.1", "tested 2.0.1"),
+        ("p", "==2.0.*", "tested 2.0.1"),
         ("w", "none", "tested 2.0.1"),
         ("", "unknown", "not measured"),
         (".em..", "unknown", "not measured"),
-        ("pp.pp", ">=2.0.1", "tested 2.0.1 to 2.11.0, nothing from 2.9.1"),
-        ("pppp.", ">=2.0.1, <=2.10.0", "tested 2.0.1 to 2.10.0, nothing from 2.11.0"),
-        ("epppp", ">=2.1.2", "tested 2.1.2 to 2.11.0, nothing from 2.0.1"),
+        ("pp.pp", ">=2.0", "tested 2.0.1 to 2.11.0, nothing from 2.9.1"),
+        ("pppp.", ">=2.0, <2.11", "tested 2.0.1 to 2.10.0, nothing from 2.11.0"),
+        ("epppp", ">=2.1", "tested 2.1.2 to 2.11.0, nothing from 2.0.1"),
     ],
 )
 def test_intervals(measured: str, expected: str, range_: str) -> None:
@@ -44,7 +44,42 @@ def test_intervals(measured: str, expected: str, range_: str) -> None:
     assert measured_range(outcomes(measured)) == range_
 
 
-@pytest.mark.parametrize("releases", [RELEASES, ("2.9.0", "2.10.0", "2.11.0rc1", "2.11.0", "2.12.0.dev20261101")])
+#: Several patches of one minor, pre-releases and a nightly among them.
+MIXED = ("2.9.0", "2.9.1", "2.10.0", "2.11.0rc1", "2.11.0", "2.12.0.dev20261101")
+
+
+@pytest.mark.parametrize(
+    ("letters", "expected"),
+    [
+        ("pwpppp", ">=2.9.0, !=2.9.1"),
+        ("wpwwww", "==2.9.1"),
+        ("ppwwww", "==2.9.*"),
+        ("wwwppp", ">=2.11.0rc1"),
+        ("wwpwpp", ">=2.10, !=2.11.0rc1"),
+        ("ppwppw", ">=2.9, !=2.10.*, <=2.11.0"),
+    ],
+)
+def test_exact_releases_are_named_where_a_minor_disagrees(letters: str, expected: str) -> None:
+    assert intervals(outcomes(letters, MIXED)) == expected
+
+
+@pytest.mark.parametrize("releases", [RELEASES, MIXED])
+def test_ranges_hold_exactly_for_what_was_chosen(releases: tuple[str, ...]) -> None:
+    versions = [Version(release) for release in releases]
+    for letters in itertools.product((True, False), repeat=len(versions)):
+        chosen = {version for version, taken in zip(versions, letters) if taken}
+        found = [SpecifierSet(each) for each in ranges(chosen, versions)]
+        assert {version for version in versions if any(each.contains(version, prereleases=True) for each in found)} == chosen
+
+
+def test_ranges_are_closed_and_short() -> None:
+    versions = [Version(release) for release in RELEASES]
+    assert ranges(versions[1:3], versions) == [">=2.1, <2.10"]
+    assert ranges([versions[0], versions[4]], versions) == ["==2.0.*", "==2.11.*"]
+    assert ranges([], versions) == []
+
+
+@pytest.mark.parametrize("releases", [RELEASES, MIXED])
 def test_an_interval_holds_exactly_where_it_passes(releases: tuple[str, ...]) -> None:
     for letters in itertools.product("pw.", repeat=len(releases)):
         measured = outcomes("".join(letters), releases)
@@ -96,7 +131,16 @@ def test_one_cell_or_none_changes_nothing() -> None:
 
 
 def test_numbers_have_a_direction_or_none() -> None:
-    assert worsened(3, 4, "lower") is True
-    assert worsened(3, 4, "higher") is False
-    assert worsened(3, 3, "lower") is None
-    assert worsened(3, 4, None) is None
+    assert worsened(3.0, 4.0, "lower") is True
+    assert worsened(3.0, 4.0, "higher") is False
+    assert worsened(3.0, 3.0, "lower") is None
+    assert worsened(3.0, 4.0, None) is None
+
+
+def test_errors_have_slack_and_counts_have_none() -> None:
+    assert worsened(1.05e-6, 1.0e-6, "lower", slack=0.1) is None
+    assert worsened(1.0e-6, 1.3e-6, "lower", slack=0.1) is True
+    assert worsened(100.0, 101.0, "lower", slack=0.1) is True
+    assert worsened(0.5, float("inf"), "lower", slack=0.1) is True
+    assert worsened(0.5, float("nan"), "lower") is True
+    assert worsened(float("nan"), 0.5, "lower") is False

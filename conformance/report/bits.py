@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
+from conformance.columns import Group
 from conformance.compare import Change, Run, changes_between, classes
-from conformance.report.columns import Group
 
 #: Names that say no more of an observation than that it is what the case is about.
 _PLAIN_NAMES = frozenset({"bits", "digest", "values", "value", "result"})

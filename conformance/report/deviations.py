@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,14 +9,13 @@ from dataclasses import dataclass, field
 from packaging.version import Version
 
 from conformance.artifacts import Record
+from conformance.columns import Group
 from conformance.compare import spans
+from conformance.differences import generic_reason
 from conformance.expectations import Expectation
 from conformance.frame import blamed, exception_of
 from conformance.incell.verdicts import Verdict
-from conformance.report.columns import Group
 from conformance.standings import covering
-
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
 @dataclass
@@ -65,7 +63,7 @@ def kinds(groups: Sequence[Group], expectations: Sequence[Expectation]) -> list[
         for column in group.columns:
             for case, record in column.outcomes.items():
                 if Verdict(record["verdict"]).deviates:
-                    key = (record["verdict"], _NUMBERS.sub("#", record["reason"] or exception_of(record)))
+                    key = (record["verdict"], generic_reason(record))
                     kind = found.setdefault(key, Kind(Verdict(record["verdict"]), record))
                     entry = covering(record, expectations)
                     kind.count += 1

@@ -10,13 +10,13 @@ from markupsafe import Markup
 from packaging.version import Version
 
 from conformance.artifacts import Record
+from conformance.columns import Column, Group
 from conformance.compare import intervals, measured_range
 from conformance.expectations import Expectation
 from conformance.frame import blamed, exception_of
 from conformance.incell.identity import FAMILIES
 from conformance.incell.verdicts import Verdict
 from conformance.plaintext import visible
-from conformance.report.columns import Column, Group
 from conformance.standings import covering
 
 #: A sign for each verdict, so that shape tells it where colour does not.

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from conformance.columns import Group
 from conformance.expectations import Expectation
 from conformance.incell.verdicts import Verdict
-from conformance.report.columns import Group
 from conformance.standings import covering
 
 _MONTHS = (

@@ -11,12 +11,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from conformance import __version__
+from conformance.columns import Column, Group, groups
 from conformance.expectations import Expectation
 from conformance.gate import Judgement
 from conformance.incell.verdicts import Verdict
 from conformance.plaintext import visible
 from conformance.report import bits, deviations, grid
-from conformance.report.columns import Column, Group, groups
 from conformance.report.headline import headline
 from conformance.results import ResultSet
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+from conformance.columns import Group, groups
 from conformance.expectations import Expectation
 from conformance.gate import Judgement
 from conformance.incell.verdicts import Verdict
 from conformance.plaintext import one_line
 from conformance.report import bits, deviations, grid
-from conformance.report.columns import Group, groups
 from conformance.report.headline import headline
 from conformance.results import ResultSet
 

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
+from conformance.columns import Column, groups
 from conformance.expectations import Expectation
 from conformance.incell.verdicts import Verdict
 from conformance.plaintext import one_line
 from conformance.report import grid
-from conformance.report.columns import Column, groups
 from conformance.report.headline import headline
 from conformance.results import ResultSet
 

@@ -1,0 +1,98 @@
+"""A case's way over the releases of one device: what changed at each release, and the neighbours on both sides of every break."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from packaging.version import Version
+
+from conformance.columns import Group
+from conformance.differences import Difference, Outcome, difference, worst_of
+from conformance.incell.verdicts import Verdict
+
+#: Case -> its outcomes that say something about torch, one a release, oldest first.
+Histories = dict[str, list[Outcome]]
+
+
+@dataclass(frozen=True)
+class Transition:
+    """What changed at one release. Each case is compared with the newest older release that says something of it: `previous` for most."""
+
+    version: Version
+    previous: Version
+    difference: Difference
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Two neighbours of which one passes and the other does not; `between` are the releases between them that say nothing of the case."""
+
+    before: Outcome
+    after: Outcome
+    between: list[Version]
+
+    @property
+    def broke(self) -> bool:
+        """Whether it passes before and not after: last good, first bad. Else last bad, first good."""
+        return self.before.verdict is Verdict.PASS
+
+    def __str__(self) -> str:
+        old, new = ("good", "bad") if self.broke else ("bad", "good")
+        unknown = f" (nothing known of {', '.join(map(str, self.between))})" if self.between else ""
+        return f"last {old} {self.before.version}, first {new} {self.after.version}{unknown}"
+
+
+def histories(group: Group) -> Histories:
+    """The history of every case in a group of columns. Of several cells of one release the worst outcome that is known speaks."""
+    by_release: dict[str, dict[Version, list[Outcome]]] = {}
+    for column in group.columns:
+        for case, record in column.outcomes.items():
+            outcome = Outcome(column.cell, column.version, record)
+            if outcome.known:
+                by_release.setdefault(case, {}).setdefault(column.version, []).append(outcome)
+    return {case: [worst_of(found[version]) for version in sorted(found)] for case, found in sorted(by_release.items())}
+
+
+def transitions(group: Group, found: Histories | None = None) -> list[Transition]:
+    """What changed at each measured release of a group but the first, oldest first; an empty difference where nothing did.
+
+    A case that no older release knows counts as appeared, one that the release before had and this one has not as vanished. `found` are
+    the histories of the group, where the caller has them.
+    """
+    found = histories(group) if found is None else found
+    releases = sorted({column.version for column in group.columns if column.measured})
+    before: dict[Version, dict[str, Outcome]] = {version: {} for version in releases}
+    after: dict[Version, dict[str, Outcome]] = {version: {} for version in releases}
+    for case, outcomes in found.items():
+        after[outcomes[0].version][case] = outcomes[0]
+        for older, newer in pairwise(outcomes):
+            before[newer.version][case] = older
+            after[newer.version][case] = newer
+    for old, new in pairwise(releases):
+        gone = after[old].keys() - _accounted(group, new)
+        before[new].update({case: after[old][case] for case in gone})
+    return [Transition(new, old, difference(before[new], after[new])) for old, new in pairwise(releases)]
+
+
+def _accounted(group: Group, version: Version) -> set[str]:
+    """The cases that a release has a record of, or that belong to a file which has one in their place: those did not vanish."""
+    columns = [column for column in group.columns if column.version == version]
+    cases = {case for column in columns for case in column.outcomes}
+    files = {file for column in columns for file in column.files}
+    listed = (column.result.file_cases() for column in group.columns) if files else ()
+    return cases | {case for table in listed for case, file in table.items() if file in files}
+
+
+def edges(history: Sequence[Outcome], planned: Sequence[Version] = ()) -> list[Edge]:
+    """Every pair of neighbours in a case's history of which one passes and the other does not, oldest first.
+
+    `planned` are the releases of the device; those between two neighbours said nothing of the case.
+    """
+    found = []
+    for before, after in pairwise(history):
+        if (before.verdict is Verdict.PASS) is not (after.verdict is Verdict.PASS):
+            between = [version for version in sorted(set(planned)) if before.version < version < after.version]
+            found.append(Edge(before, after, between))
+    return found
