@@ -72,6 +72,8 @@ class Config:
     limits: Limits
     #: The user's models by alias, each with `build` and `requirements`.
     subjects: dict[str, dict[str, Any]]
+    #: Claims that are measured by something else, each with what that is.
+    elsewhere: dict[str, str]
     releases: dict[str, Release]
     profiles: dict[str, tuple[str, ...]]
     targets: tuple[Target, ...]

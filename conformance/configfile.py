@@ -150,6 +150,7 @@ class _Reader:
             threads=self.positive(table, "threads", int, ""),
             limits=self._limits(self.value(table, "limits", dict)),
             subjects=self._subjects(self.value(table, "subjects", dict)),
+            elsewhere=self._elsewhere(self.value(table, "elsewhere", dict)),
             releases=releases,
             profiles=profiles,
             targets=self._targets(self.value(table, "targets", list)),
@@ -192,6 +193,9 @@ class _Reader:
             filled = {"requirements": [], **entry}
             subjects[alias] = {"build": self.value(filled, "build", str, where), "requirements": self.texts(filled, "requirements", where)}
         return subjects
+
+    def _elsewhere(self, table: dict[str, Any]) -> dict[str, str]:
+        return {claim: self.value(table, claim, str, "elsewhere.") for claim in table}
 
     def _releases(self, project: Path, table: dict[str, Any]) -> dict[str, Release]:
         releases = {}
