@@ -9,7 +9,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from conformance import __version__
-from conformance.compare import UNKNOWN, spans
+from conformance.compare import UNKNOWN, ranges
 from conformance.incell.verdicts import Verdict
 from conformance.results import ResultSet
 from conformance.support import NO_RANGE, Table, bounds
@@ -25,8 +25,8 @@ _TOOL, _SUPPORTED, _BROKEN = (
 
 def module(found: Table, result: ResultSet) -> str:
     """The source of the module: equal results give equal text."""
-    ranges = {device: bounds(found, [device]) for device in sorted(found)}
-    supported = {device: bound for device, bound in ranges.items() if bound not in NO_RANGE}
+    by_device = {device: bounds(found, [device]) for device in sorted(found)}
+    supported = {device: bound for device, bound in by_device.items() if bound not in NO_RANGE}
     text = _TEMPLATE.read_text(encoding="utf-8").replace(_TOOL, f'TOOL = 1, "{__version__}"')
     for line, filled in ((_SUPPORTED, supported), (_BROKEN, broken(result))):
         text = text.replace(line, line.removesuffix("{}") + pprint.pformat(filled, width=120))
@@ -47,5 +47,5 @@ def broken(result: ResultSet) -> dict[str, dict[str, tuple[str, ...]]]:
                 bad[cell.cell.device, case].add(cell.cell.version)
     found: dict[str, dict[str, tuple[str, ...]]] = {}
     for (device, case), versions in sorted(bad.items()):
-        found.setdefault(device, {})[case] = tuple(spans(versions, ran[device, case]))
+        found.setdefault(device, {})[case] = tuple(ranges(versions, ran[device, case]))
     return found

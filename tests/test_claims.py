@@ -54,14 +54,13 @@ SOUND = {"2.4.1": "raises", "2.8.0": "pass", "2.11.0": "pass", "2.13.0": "pass"}
 def test_what_holds_is_said_to_hold(tmp_path: Path) -> None:
     done = _claims(_measured(_project(tmp_path), SOUND))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "measured to work on cpu: torch >=2.8.0" in done.stdout
+    assert "measured to work on cpu: torch >=2.8" in done.stdout
     assert "every claim is borne out" in done.stdout
 
 
 def test_a_release_that_breaks_is_named_with_its_case(tmp_path: Path) -> None:
     done = _claims(_measured(_project(tmp_path, requires="torch>=2.4"), SOUND))
     assert done.returncode == 1
-    assert "'torch>=2.4'" not in done.stdout
     assert (
         "pyproject.toml [project] dependencies: torch>=2.4: torch ==2.4.1 on cpu is broken: trace.subject_export[net] raises" in done.stdout
     )
@@ -130,10 +129,10 @@ def test_what_is_written_holds_and_is_written_once(tmp_path: Path) -> None:
     project = _measured(_project(tmp_path, requires="torch[opt]>=2.0; python_version > '3'", text=MARKERS), SOUND)
     done = _claims(project, "--write")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "torch[opt]>=2.8.0; python_version > '3'" in (project / "pyproject.toml").read_text(encoding="utf-8")
+    assert "torch[opt]>=2.8; python_version > '3'" in (project / "pyproject.toml").read_text(encoding="utf-8")
     text = (project / "README.md").read_text(encoding="utf-8")
     assert "| 2.13.0 | ✓ |\n| 2.11.0 | ✓ |\n| 2.8.0 | ✓ |\n| 2.4.1 | ✕ 1 failing |" in text
-    assert "![torch >=2.8.0](https://img.shields.io/badge/torch-%3E%3D2.8.0-blue)" in text
+    assert "![torch >=2.8](https://img.shields.io/badge/torch-%3E%3D2.8-blue)" in text
     assert "written" not in _claims(project, "--write").stdout
 
 
@@ -185,7 +184,7 @@ def test_the_marks_skip_where_it_was_measured_to_fail(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "test_net.py"]
     done = subprocess.run(command, cwd=project, env=variables, capture_output=True, text=True, check=False)
     assert "2 passed, 2 skipped" in done.stdout, done.stdout + done.stderr
-    assert "measured to work on cpu: >=2.8.0" in done.stdout
+    assert "measured to work on cpu: >=2.8" in done.stdout
 
 
 @pytest.mark.skipif(not (ROOT / "reports" / "published").is_dir(), reason="no published results are committed")
