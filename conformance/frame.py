@@ -39,6 +39,8 @@ COLUMNS = {
     "signal": "string",
     "started_at": "string",
     "duration_s": "float64",
+    "ops_on_device": "Int64",
+    "ops_fallen_back": "string",
 }
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -93,7 +95,15 @@ def _row(result: CellResult, record: Record, attempts: int, expectation: Expecta
         record["signal"] or "",
         record["started_at"] or "",
         float(record["duration_s"]),
+        *_device_ops(record),
     )
+
+
+def _device_ops(record: Record) -> tuple[int | None, str]:
+    """How many ops ran on the device, None where nothing counted, and the names of those that fell back to the CPU."""
+    counted = record["device_ops"] or {}
+    fallback = counted.get("fallback")
+    return counted.get("on"), " ".join(str(name) for name in fallback) if isinstance(fallback, list) else ""
 
 
 def blamed(record: Record) -> str:

@@ -18,6 +18,7 @@ from conformance.config import Config
 from conformance.environments import Environment, Environments
 from conformance.errors import InstallError
 from conformance.harness import Harness
+from conformance.incell.probe import ABSENT
 from conformance.incell.requirementsets import BASE
 from conformance.incell.verdicts import Stage, Verdict
 from conformance.journals import Journals
@@ -227,7 +228,8 @@ class CellRun:
         if entry["refused"]:
             self._settle(entry, Verdict.ERROR, Stage.COLLECT, entry["refused"])
         elif status != "ok":
-            loud = self.planned.named or status == "import-failed"
+            absent = self.ledger.facts.get("device", {}).get("outcome") == ABSENT
+            loud = self.planned.named or not absent
             self._settle(entry, Verdict.ERROR if loud else Verdict.UNSUPPORTED, Stage.IMPORT, self.ledger.facts["reason"])
         elif entry["unsupported"]:
             self._settle(entry, Verdict.UNSUPPORTED, Stage.COLLECT, entry["unsupported"])
@@ -313,7 +315,7 @@ class CellRun:
         self.ledger.controls = [record for _, record in sorted(own.records.items())]
         verdicts = {record["case"]: record["verdict"] for record in self.ledger.controls}
         elsewhere = Verdict.PASS if self.planned.cell.device == "cpu" else Verdict.UNEXERCISED
-        must = {**CONTROLS, "control.runs_elsewhere": elsewhere}
+        must = {**CONTROLS, "control.runs_elsewhere": elsewhere, "control.falls_back": elsewhere}
         off = sorted(case for case, verdict in must.items() if verdicts.get(case) != verdict.value)
         self.ledger.facts["controls"] = {"ok": not off, "off": off}
 

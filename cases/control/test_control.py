@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+import warnings
 from typing import Any
 
 import pytest
@@ -36,6 +37,16 @@ def test_runs_elsewhere(device: Any) -> None:
     import torch  # not above: the processes that the next controls end would import it again
 
     assert torch.ones(2).sum() == 2
+
+
+def test_falls_back(device: Any) -> None:
+    """Must be `unexercised` on every device but the CPU: an op ran there, and a warning as MPS has it tells of one that fell back."""
+    import torch
+
+    torch.ones(2, device=device)
+    warnings.warn(
+        "The operator 'aten::control' is not currently supported on the MPS backend and will fall back to run on the CPU.", stacklevel=1
+    )
 
 
 def test_crashes() -> None:

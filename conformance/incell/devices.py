@@ -1,104 +1,12 @@
-"""The devices behind one small face: a probe, a synchronise, and a way to say what ran there."""
+"""The devices behind one small face: whether one is there, a synchronise, and a way to say what ran there."""
 
 from __future__ import annotations
 
 import importlib
-import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-_FALLBACK = re.compile(r"operator '([^']+)' is not currently supported on the MPS backend")
-
-
-class ProbeError(Exception):
-    """The device did not do one real op right; the message says what happened."""
-
-
-class Meter:
-    """Counts what ran on the device while a case ran. `on` is None where nothing could count."""
-
-    def __init__(self) -> None:
-        self.on: int | None = None
-        self.fallback: list[str] = []
-
-    def counting(self) -> AbstractContextManager[Any]:
-        """A context around the case's call."""
-        return nullcontext()
-
-    def stop(self) -> None:
-        """Read the counters."""
-
-    def warned(self, message: str) -> None:
-        """A warning was shown: it may name an op that fell back to the CPU."""
-        found = _FALLBACK.search(message)
-        if found:
-            self.fallback.append(found.group(1))
-
-    def as_record(self) -> dict[str, Any] | None:
-        """`{"on": number of ops, "fallback": their names}`, or None where nothing could count."""
-        return None if self.on is None else {"on": self.on, "fallback": sorted(set(self.fallback))}
-
-
-class DispatchMeter(Meter):
-    """Counts ops whose result lies on the device, by a dispatch mode around the call."""
-
-    def __init__(self, device: str) -> None:
-        super().__init__()
-        self._device = device
-        self.on = 0
-
-    def counting(self) -> AbstractContextManager[Any]:
-        """The dispatch mode."""
-        mode = importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode
-        tree = importlib.import_module("torch.utils._pytree")
-        torch, meter = importlib.import_module("torch"), self
-
-        class Counting(mode):  # type: ignore[misc, valid-type]
-            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                result = func(*args, **(kwargs or {}))
-                flat = tree.tree_flatten(result)[0]
-                if any(isinstance(leaf, torch.Tensor) and leaf.device.type == meter._device for leaf in flat):
-                    meter.on = (meter.on or 0) + 1
-                return result
-
-        return Counting()
-
-
-class XlaMeter(Meter):
-    """Reads torch-xla's own counters: `xla::` ops were lowered, `aten::` ops went to the CPU (torch_xla.debug.metrics)."""
-
-    #: Transfers, not fallbacks: a value is read on the host because the case asks for it.
-    _TRANSFERS = frozenset({"aten::_local_scalar_dense"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._metrics = importlib.import_module("torch_xla.debug.metrics")
-        self._before = self._counters()
-
-    def _counters(self) -> dict[str, int]:
-        names = [name for name in self._metrics.counter_names() if name.startswith(("xla::", "aten::"))]
-        return {name: self._metrics.counter_value(name) or 0 for name in names}
-
-    def stop(self) -> None:
-        """Take the difference of the counters since the case began."""
-        moved = {name: value - self._before.get(name, 0) for name, value in self._counters().items()}
-        self.on = sum(count for name, count in moved.items() if name.startswith("xla::"))
-        self.fallback += [name for name, count in moved.items() if count > 0 and name.startswith("aten::") and name not in self._TRANSFERS]
-
-
-class AllocationMeter(Meter):
-    """Where no dispatch mode may be used: counts allocations on an accelerator, which show that it was touched."""
-
-    def __init__(self, allocations: Callable[[], int]) -> None:
-        super().__init__()
-        self._allocations = allocations
-        self._before = allocations()
-
-    def stop(self) -> None:
-        """Take the difference since the case began."""
-        self.on = self._allocations() - self._before
+from conformance.incell.meters import AllocationMeter, DispatchMeter, Meter, WarningMeter, XlaMeter
 
 
 @dataclass(frozen=True)
@@ -114,6 +22,13 @@ class Backend:
         if self.module:
             importlib.import_module(self.module)
         return importlib.import_module("torch").device(self.name)
+
+    def is_there(self) -> bool:
+        """Whether torch says that the device is there, which is no proof that it works; True for a device that has no such question."""
+        torch = importlib.import_module("torch")
+        owner = torch.backends if self.name == "mps" else torch
+        ask = getattr(getattr(owner, self.name, None), "is_available", None)
+        return bool(ask()) if self.name in ("cuda", "mps", "xpu") and ask is not None else self.name not in ("mps", "xpu")
 
     def synchronize(self) -> None:
         """Wait until the device did what it was given, so that a late error is blamed on the case that owns it."""
@@ -134,26 +49,12 @@ class Backend:
         if self.name in ("cuda", "xpu"):
             stats = getattr(importlib.import_module("torch"), self.name).memory_stats
             return AllocationMeter(lambda: int(stats().get("allocation.all.allocated", 0)))
-        return Meter()
+        return WarningMeter()
 
-    def probe(self) -> str:
-        """Run one real op and compare; returns the device's name as its vendor gives it. Raises ProbeError."""
-        torch = importlib.import_module("torch")
-        try:
-            device = self.activate()
-            left = torch.arange(6.0, device=device).reshape(2, 3)
-            product = left @ left.t()
-            self.synchronize()
-            right = product.shape == (2, 2) if self.name == "meta" else product.cpu().tolist() == [[5.0, 14.0], [14.0, 50.0]]
-        except Exception as error:
-            raise ProbeError(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
-        if not right:
-            raise ProbeError(f"a 2x3 matrix product came back wrong: {product!r}")
-        return self._label(torch)
-
-    def _label(self, torch: Any) -> str:
+    def label(self) -> str:
+        """The device's name as its vendor gives it."""
         if self.name in ("cuda", "xpu"):
-            return str(getattr(torch, self.name).get_device_name(0))
+            return str(getattr(importlib.import_module("torch"), self.name).get_device_name(0))
         return self.name
 
 

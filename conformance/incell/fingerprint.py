@@ -13,8 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from conformance.incell.devices import ProbeError, backend
+from conformance.incell.devices import backend
+from conformance.incell.machine import machine
 from conformance.incell.parent import die_with_parent
+from conformance.incell.probe import USABLE, Answer, probe, steps
 from conformance.incell.scrub import Scrubber, private_names, process_roots
 from conformance.incell.settings import Settings, load
 
@@ -40,11 +42,16 @@ VARIABLES = (
 )
 
 
+#: Seconds that each step of the probe of a device may take.
+_PROBE_S = 60.0
+
+
 def fingerprint(settings: Settings) -> dict[str, Any]:
-    """environment.json without what only the supervisor knows. `probe` is `ok` or what went wrong."""
+    """environment.json without what only the supervisor knows. `device.probe` is `ok` or what went wrong, `device.outcome` its kind."""
     found: dict[str, Any] = {
         "python": {"version": platform.python_version(), "implementation": platform.python_implementation()},
         "platform": _platform(),
+        "machine": machine(),
         "cpu": {"model": _cpu_model(), "flags": _cpu_flags(), "capability": None, "cores": os.cpu_count()},
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         "freeze": sorted({f"{dist.metadata['Name']}=={dist.version}" for dist in importlib.metadata.distributions()}, key=str.lower),
@@ -61,24 +68,28 @@ def fingerprint(settings: Settings) -> dict[str, Any]:
     capability = getattr(torch.backends.cpu, "get_cpu_capability", None) if hasattr(torch.backends, "cpu") else None
     found["cpu"]["capability"] = capability() if capability is not None else None
     found["threads"] = {"intraop": torch.get_num_threads(), "interop": torch.get_num_interop_threads()}
-    found["device"] = _device(settings.device)
+    found["device"] = _device(settings.device, min(_PROBE_S, settings.timeout_s))
     return found
 
 
-def _device(name: str) -> dict[str, Any]:
-    described: dict[str, Any] = {"type": name, "name": None, "driver": None, "probe": "ok"}
-    try:
-        described["name"] = backend(name).probe()
-    except ProbeError as error:
-        described["probe"] = str(error)
-    if name == "cuda" and described["probe"] == "ok":
+def _device(name: str, limit_s: float) -> dict[str, Any]:
+    answer = _answer(name, limit_s)
+    described: dict[str, Any] = {"type": name, "name": answer.name or None, "driver": None, "probe": str(answer), "outcome": answer.outcome}
+    if name == "mps":
+        described["cpu_fallback"] = os.environ.get("PYTORCH_ENABLE_MPS_FALLBACK", "unset")
+    if name == "cuda" and answer.outcome == USABLE:
         import torch
 
         described["capability"] = list(torch.cuda.get_device_capability(0))
         described["driver"] = _nvidia_driver()
-    if name == "xla":
+    if name == "xla" and answer.outcome == USABLE:
         described["plugin"] = importlib.metadata.version("torch-xla")
     return described
+
+
+def _answer(name: str, limit_s: float) -> Answer:
+    """What the probe came to. The CPU and meta neither hang nor die of four ops: they need no process of their own."""
+    return steps(backend(name), lambda step: None) if name in ("cpu", "meta") else probe(name, limit_s)
 
 
 def _nvidia_driver() -> str | None:

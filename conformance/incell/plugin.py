@@ -128,9 +128,12 @@ class Cell:
                 self.recorder.journal.event("case", **collection.describe(item, self.settings, self.recorder.scrub))
             self.recorder.journal.event("collected", cases=len(kept))
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: Any) -> Generator[None, Any, Any]:
-        """A trial around setup, call and teardown; an exit in between leaves no `end`, and so names the case as culprit."""
+        """A trial around setup, call and teardown; an exit in between leaves no `end`, and so names the case as culprit.
+
+        First of all wrappers: pytest's own hands over the warnings at its end, and they belong into the record.
+        """
         case, self.marks = item.conformance_case, _marks_of(item)
         if self.recorder is not None:
             self.recorder.begin(case, collection.limit(self.marks, "timeout_s") or self.settings.timeout_s)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
 
-from conformance.incell.devices import Meter
 from conformance.incell.judging import Outcome
+from conformance.incell.meters import Meter
 from conformance.incell.observations import Observations
 from conformance.incell.output import TAIL
 from conformance.incell.scrub import Scrubber
@@ -44,16 +44,8 @@ class Trial:
         """The worst outcome of all phases, then what the device's counters say of a case that would pass."""
         if self.outcomes:
             return min(self.outcomes, key=lambda outcome: outcome.verdict.severity)
-        unexercised = self._unexercised()
+        unexercised = self.meter.unexercised() if self.meter is not None and self.takes_device else ""
         return Outcome(Verdict.UNEXERCISED, unexercised) if unexercised else Outcome(Verdict.PASS, "")
-
-    def _unexercised(self) -> str:
-        counted = self.meter.as_record() if self.meter is not None else None
-        if not self.takes_device or counted is None:
-            return ""
-        if counted["fallback"]:
-            return f"fell back to the CPU: {', '.join(counted['fallback'])}"
-        return "" if counted["on"] else "no op ran on the device"
 
     def record(self, output: str, leaked: list[str], scrub: Scrubber) -> dict[str, Any]:
         """The fields that this process knows of the record; the supervisor adds the rest."""

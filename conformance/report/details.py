@@ -51,8 +51,18 @@ def _outcome(name: str, record: Record, expectations: Sequence[Expectation]) -> 
     if record["blame"]:
         blame = record["blame"]
         yield f"              {blame['file']}:{blame['line']}: {one_line(str(blame['source']), 160)}"
+    counted = record["device_ops"]
+    if counted is not None:
+        yield f"              {_counted(counted)}"
     for label, observed in sorted(record["observations"].items()):
         yield f"              {label} = {_value(observed)}"
+
+
+def _counted(ops: dict[str, object]) -> str:
+    """How many ops ran on the cell's device, and which fell back."""
+    fallback = ops["fallback"] if isinstance(ops["fallback"], list) else []
+    ran = "ops were not counted" if ops["on"] is None else f"{ops['on']} ops ran on the device"
+    return one_line(f"{ran}, on the CPU instead: {', '.join(map(str, fallback))}" if fallback else ran, 300)
 
 
 def _value(observed: dict[str, object]) -> str:

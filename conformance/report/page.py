@@ -105,14 +105,21 @@ def _facts(column: Column) -> Facts:
     texts = [
         _joined(fact("torch", "version"), accelerator, git),
         _joined(fact("python", "implementation"), fact("python", "version")),
-        _joined(fact("platform", "os") or fact("platform", "system"), fact("platform", "release")),
-        _joined(fact("cpu", "model"), fact("cpu", "capability")),
+        _joined(fact("platform", "os") or fact("platform", "system"), fact("platform", "release"), fact("machine", "os_build")),
+        _joined(fact("cpu", "model") or fact("machine", "chip"), fact("cpu", "capability"), _kind_of_machine(column)),
         _joined(fact("device", "name"), fact("device", "driver"), f"probe {fact('device', 'probe')}" if fact("device", "probe") else ""),
         ", ".join(numpy),
         f"off: {', '.join(off)}" if off else "right" if known else "",
     ]
     reason = fact("reason")
     return Facts(str(column.cell), _joined(column.note, reason), texts, freezes)
+
+
+def _kind_of_machine(column: Column) -> str:
+    """Whether the machine is a virtual one, of which kind; empty where nobody looked."""
+    virtual = column.result.fact("machine", "virtual")
+    kind = column.result.fact("machine", "hypervisor")
+    return {"True": _joined("virtual machine", kind), "False": "no virtual machine"}.get(virtual, "")
 
 
 def _freeze(value: Any) -> str:
