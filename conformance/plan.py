@@ -251,7 +251,7 @@ def _user_files(root: Path) -> Iterator[CaseFile]:
 
 def _with_case(files: list[CaseFile], patterns: tuple[str, ...]) -> list[CaseFile]:
     """The files that can hold a selected case, read from their source. A pattern that fits no function is an error."""
-    names = {file: _case_names(file) for file in files}
+    names = {file: case_names(file) for file in files}
     known = [name for inner in names.values() for name in inner]
     for pattern in patterns:
         if not any(_may_match(pattern, name) for name in known):
@@ -264,7 +264,8 @@ def _may_match(pattern: str, name: str) -> bool:
     return any(selectors.matches(one.partition("[")[0], name) for one in selectors.expand_braces(pattern))
 
 
-def _case_names(file: CaseFile) -> list[str]:
+def case_names(file: CaseFile) -> list[str]:
+    """The ids of a file's case functions, without brackets, read from its source; the file's own id where it cannot be parsed."""
     try:
         tree = ast.parse(file.path.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError):

@@ -1,0 +1,55 @@
+"""A new case, from a template that runs as it is: its file, its name, and what to do with it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from conformance import selectors
+from conformance.config import Config, builtin_cases
+from conformance.errors import ConfigError
+from conformance.incell.identity import FAMILIES
+from conformance.plan import Selection, case_files, case_names
+
+_TEMPLATE = Path(__file__).parent / "templates" / "case.py"
+_NAME = "name_of_case"
+
+
+def new_case(config: Config, family: str, name: str) -> Path:
+    """Write the file of the case `family.name`; returns its path. Raises ConfigError for a name that is none, or is taken."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name.startswith("test_"):
+        raise ConfigError(f"{name!r} is no name of a case: a-z, 0-9 and _, without test_, as growth_keeps_what_it_had")
+    folder = _folder(config, family)
+    taken = next((file.path for file in case_files(config, Selection()) if f"{family}.{name}" in case_names(file)), None)
+    path = folder / f"test_{name}.py"
+    if taken or path.exists():
+        raise ConfigError(f"there is a case {family}.{name} already, in {taken or path}")
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(_TEMPLATE.read_text(encoding="utf-8").replace(_NAME, name), encoding="utf-8")
+    return path
+
+
+def _folder(config: Config, family: str) -> Path:
+    """Where cases of that family are written: the built-in ones in the checkout that they belong to, the user's where `cases` says."""
+    known = [each for each in FAMILIES if each != "control"]
+    if family not in known:
+        raise ConfigError(f"{family!r} is no family{selectors.close_matches(family, known)}")
+    if family == "user":
+        folders = [path for path in config.cases if path.is_dir()]
+        if not folders:
+            raise ConfigError(f"{config.source}: no folder of your own cases: make one, and set [tool.conformance] cases = ['tests/cases']")
+        return folders[0]
+    if builtin_cases().resolve() != config.project / "cases":
+        raise ConfigError(f"family {family} belongs to the tool's own checkout; cases of your project are of family user: new-case user")
+    return builtin_cases() / family
+
+
+def told(path: Path, family: str, name: str) -> list[str]:
+    """What to do next, for a terminal."""
+    case = f"--case {family}.{name}"
+    return [
+        f"written: {path}, a case that passes and catches its twin as it stands",
+        "  1. replace the pair, the assertion and the docstring by your own",
+        f"  2. conformance run --torch 2.13.0 {case}           # what it comes to; `conformance show {family}.{name}` says why",
+        f"  3. conformance run --torch 2.13.0 {case} --twins   # does it catch its mistakes?",
+    ]
