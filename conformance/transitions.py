@@ -55,6 +55,16 @@ def histories(group: Group) -> Histories:
     return {case: [worst_of(found[version]) for version in sorted(found)] for case, found in sorted(by_release.items())}
 
 
+def history(group: Group, case: str) -> list[Outcome]:
+    """The history of one case in a group of columns, as `histories` gives it."""
+    found: dict[Version, list[Outcome]] = {}
+    for column in group.columns:
+        record = column.outcomes.get(case)
+        if record is not None and (outcome := Outcome(column.cell, column.version, record)).known:
+            found.setdefault(column.version, []).append(outcome)
+    return [worst_of(found[version]) for version in sorted(found)]
+
+
 def transitions(group: Group, found: Histories | None = None) -> list[Transition]:
     """What changed at each measured release of a group but the first, oldest first; an empty difference where nothing did.
 

@@ -1,4 +1,4 @@
-"""`collect`, `report`, `gate`, `show`: what reads results."""
+"""`collect`, `report`, `gate`: what reads results, builds from them and judges them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ def add(command: Adder) -> None:
     parser.add_argument("sources", nargs="+", type=Path, metavar="DIR", help="folders of results, in any order")
     add_results(command("report", report, "build the site, the table and the summary from results"))
     add_results(command("gate", gate, "judge the results: the only command that does"))
-    parser = command("show", show, "what was measured of a case or in a cell")
-    parser.add_argument("name", help="a case or a cell, by id or glob")
 
 
 def collect(arguments: argparse.Namespace) -> int:
@@ -62,13 +60,3 @@ def build_report(config: Config, cells: set[str] | None) -> int:
     print("\n".join(judgement.lines(limit=20)))
     print(f"report: {page}")
     return judgement.exit_code
-
-
-def show(arguments: argparse.Namespace) -> int:
-    """Print what is known of a case or a cell."""
-    from conformance import results
-    from conformance.report.details import details
-
-    config = config_of(arguments)
-    print("\n".join(details(results.read(config.reports), expectations_of(config), arguments.name)))
-    return 0

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
 
 from conformance.columns import Group, groups
 from conformance.expectations import Expectation
 from conformance.gate import Judgement
 from conformance.incell.verdicts import Verdict
+from conformance.markdown import address, code, escaped
 from conformance.plaintext import one_line
 from conformance.report import bits, deviations, grid
 from conformance.report.headline import headline
@@ -19,8 +18,6 @@ from conformance.results import ResultSet
 #: A job summary may have 1 MiB; what does not fit is counted.
 LISTED = 50
 _CELL_CHARACTERS = 300
-#: What starts markup inside a line; each line here begins with text of our own.
-_MARKDOWN = re.compile(r"([\\`*\[\]|~$#])")
 
 
 def summary(result: ResultSet, expectations: Sequence[Expectation], judgement: Judgement) -> str:
@@ -73,28 +70,11 @@ def _rows(kind: deviations.Kind) -> list[str]:
     sign = f"{grid.SIGNS[kind.verdict]} {kind.verdict}"
     found = []
     for struck in kind.struck:
-        known = ", ".join(f"[{escaped(one_line(entry.reason, 120))}]({_address(entry.link)})" for entry in struck.expectations)
+        known = ", ".join(f"[{escaped(one_line(entry.reason, 120))}]({address(entry.link)})" for entry in struck.expectations)
         state = f"in part: {known}" if struck.open and known else known or "no"
         found.append(f"| {sign} | {code(struck.case)} | {escaped(f'{struck.group}, torch {struck.torch}')} | {state} | {reason} |")
     return found
 
 
-def _address(link: str) -> str:
-    """A checked https link that can end neither its brackets nor its table cell."""
-    return quote(link, safe=":/?#=&%~.,;+@!$'*-_")
-
-
 def _limited(lines: list[str]) -> list[str]:
     return lines[:LISTED] + ([f"- and {len(lines) - LISTED} more"] if len(lines) > LISTED else [])
-
-
-def escaped(text: str) -> str:
-    """`text` as one line of Markdown that shows as it stands: no markup, no link, no mention."""
-    inert = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace("@", "@\u2060")
-    return _MARKDOWN.sub(r"\\\1", inert)
-
-
-def code(text: str) -> str:
-    """An id as a code span, or escaped where it holds what no id should."""
-    line = one_line(text, 200)
-    return escaped(line) if set(line) & set("`|<>&@\\") else f"`{line}`"

@@ -1,0 +1,46 @@
+"""What was measured in one cell: its build, its counts, and all that did not pass, by cause."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from conformance.artifacts import Record
+from conformance.columns import Column
+from conformance.differences import generic_reason
+from conformance.expectations import Expectation
+from conformance.frame import blamed, exception_of
+from conformance.incell.verdicts import Verdict
+from conformance.plaintext import one_line
+from conformance.standings import covering
+
+
+def answer(column: Column, expectations: Sequence[Expectation]) -> Iterator[str]:
+    """The lines of one cell: what nobody expected first, then what was expected, then what is not there."""
+    fact = column.result.fact
+    build = f"torch {fact('torch', 'version')}, Python {fact('python', 'version')}, {fact('platform', 'os')}"
+    notes = [note for note in (column.note, fact("reason")) if note]
+    yield one_line(f"{column.cell}: {build}" + (f" ({', '.join(notes)})" if notes else ""))
+    counts = Counter(record["verdict"] for record in column.outcomes.values())
+    listed = ", ".join(f"{counts[verdict.value]} {verdict}" for verdict in Verdict if counts[verdict.value])
+    yield f"  {len(column.outcomes)} cases: {listed}" if listed else "  no cases"
+    if column.result.controls_off:
+        yield f"  controls off: {', '.join(one_line(name, 120) for name in column.result.controls_off)}; nothing here can be trusted"
+    yield from _by_cause(column, expectations)
+
+
+def _by_cause(column: Column, expectations: Sequence[Expectation]) -> Iterator[str]:
+    found: dict[tuple[bool, int, str, str], list[Record]] = defaultdict(list)
+    for record in column.outcomes.values():
+        verdict = Verdict(record["verdict"])
+        if verdict is not Verdict.PASS:
+            known = covering(record, expectations) is not None
+            found[known, verdict.severity, generic_reason(record), blamed(record)].append(record)
+    for (_, _, _, place), records in sorted(found.items(), key=lambda item: (item[0][0], item[0][1], -len(item[1]), item[0][2])):
+        entry = covering(records[0], expectations)
+        first = records[0]
+        state = f" (expected: {one_line(entry.reason, 120)})" if entry else ""
+        yield f"  {first['verdict']}: {one_line(first['reason'] or exception_of(first) or 'no reason recorded', 300)}{state}"
+        if place:
+            yield f"      {one_line(place, 120)}: {one_line(first['blame']['source'], 160)}"
+        yield from (f"      {one_line(record['case'], 200)}" for record in records)

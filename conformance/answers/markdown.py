@@ -1,0 +1,55 @@
+"""A comparison as Markdown, for a pull request or a job's summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from conformance.answers.difference import headline
+from conformance.comparison import Comparison, Pair, lone
+from conformance.differences import Cause
+from conformance.markdown import code, escaped
+from conformance.plaintext import one_line
+
+#: Cases of one cause that are named; the JSON names all.
+NAMED = 20
+
+
+def answer(comparison: Comparison) -> Iterator[str]:
+    """The lines of the comparison."""
+    yield f"## {'Something got worse' if comparison.regressed else 'Nothing got worse'}"
+    for pair in comparison.pairs:
+        yield from _pair(pair)
+    yield from _section("Columns of one set only", [f"- {escaped(line)}" for line in lone(comparison)])
+
+
+def _pair(pair: Pair) -> Iterator[str]:
+    found = pair.difference
+    name = code(pair.new) if pair.old == pair.new else f"{code(pair.old)} to {code(pair.new)}"
+    yield from ("", f"### {name}", "", f"{headline(found)}.")
+    yield from _causes("Worse", found.worse)
+    yield from _section("Numbers that got worse", [f"- {escaped(str(move))}" for move in found.numbers if move.worse])
+    yield from _causes("Better", found.better)
+    yield from _section("Numbers that got better", [f"- {escaped(str(move))}" for move in found.numbers if not move.worse])
+    yield from _section("Bits that changed", [f"- {code(move.case)}: {escaped(move.name)}" for move in found.bits])
+    for title, cases in (("New cases", found.appeared), ("Cases that are gone", found.vanished), ("Not known on one side", found.unknown)):
+        yield from _section(title, [f"- {_named(cases)}"] if cases else [])
+
+
+def _causes(title: str, causes: Sequence[Cause]) -> Iterator[str]:
+    rows = []
+    for cause in causes:
+        place = code(cause.blame) if cause.blame else ""
+        rows.append(f"| {cause.before} → {cause.after} | {_named(cause.cases)} | {escaped(one_line(cause.reason, 300))} | {place} |")
+    if rows:
+        yield from ("", f"**{title}**", "", "| verdict | cases | reason | where |", "|---|---|---|---|", *rows)
+
+
+def _named(cases: Sequence[str]) -> str:
+    more = f" and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
+    return ", ".join(code(case) for case in cases[:NAMED]) + more
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    listed = list(lines)
+    if listed:
+        yield from ("", f"**{title}**", "", *listed)

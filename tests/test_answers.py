@@ -1,0 +1,268 @@
+"""`show` and `diff`: the answers in the terminal, also to hostile results and wrong questions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.answers import case, cell, guard, release
+from conformance.answers import markdown as markdowns
+from conformance.answers.sets import answer as told_sets
+from conformance.cli import main
+from conformance.columns import groups
+from conformance.comparison import compare_columns, compare_sets
+from conformance.errors import NothingSelectedError
+from conformance.expectations import parse
+from conformance.guardneeds import Way
+from tests.builders import cell as made_cell
+from tests.builders import grid, record, result, write_cell
+from tests.conftest import project_with
+from tests.test_expectations import entry
+
+GRID = {
+    "init.x[a]": {"2.1.2": "pass", "2.9.1": "wrong", "2.10.0": "wrong"},
+    "init.x[b]": {"2.1.2": "pass", "2.9.1": "pass", "2.10.0": "pass"},
+    "trace.y": {"2.1.2": "unsupported", "2.9.1": "pass", "2.10.0": "raises"},
+}
+HOSTILE = "<script>alert(1)</script>\x1b[31m|`x`\u202e\n# @team"
+
+
+def of_case(*names: str, rows: Any = None) -> str:
+    return "\n".join(case.answer(groups(grid(rows or GRID)), [], names))
+
+
+def test_a_case_tells_where_it_passes_and_where_it_broke() -> None:
+    assert of_case("init.x[a]").splitlines() == [
+        "init.x[a]",
+        "  cpu · linux_x86_64  passes ==2.1.* (tested 2.1.2 to 2.10.0)",
+        "    2.1.2              pass",
+        "    2.9.1 to 2.10.0    wrong       wrong here",
+        "    last good 2.1.2, first bad 2.9.1",
+        "    run it again: conformance run --only torch2.9.1-py3.11-cpu-linux_x86_64 --case 'init.x[a]'",
+    ]
+
+
+def test_many_cases_are_told_by_their_intervals() -> None:
+    rows = {f"init.x[{number}]": {"2.1.2": "pass", "2.10.0": "wrong"} for number in range(20)}
+    lines = of_case(*rows, rows=rows).splitlines()
+    assert lines[:2] == ["init.x[0]", "  cpu · linux_x86_64  passes ==2.1.* (tested 2.1.2 to 2.10.0)"]
+    assert len(lines) == 40
+
+
+def test_a_case_tells_what_it_observed_and_what_was_expected() -> None:
+    seen = {
+        release: {
+            "graphs": {"kind": "number", "value": graphs, "better": "lower"},
+            "bits": {"kind": "tensor", "digest": letter, "dtype": "float32", "shape": [1], "stride": [1], "values": [0.0]},
+            "same": {"kind": "text", "value": "yes"},
+            "odd": 7,
+        }
+        for release, graphs, letter in (("2.9.1", 1, "a"), ("2.10.0", 2, "b"), ("2.11.0", 2, "b"))
+    }
+    cells = [(made_cell(version), [record(version, "init.x", "wrong", observations=values)]) for version, values in seen.items()]
+    lines = list(case.answer(groups(result(*cells)), parse(entry(case='"init.x"', torch='">=2.10"'), "e.toml"), ["init.x"]))
+    assert "    graphs: 1 (2.9.1), 2 (2.10.0 to 2.11.0)" in lines
+    assert "    bits: bits A 2.9.1, B 2.10.0 to 2.11.0" in lines
+    assert "    same: yes" in lines
+    assert [line.split()[0] for line in lines if "expected: bits moved" in line] == ["expected:"]
+    assert not [line for line in lines if "odd" in line]
+
+
+def test_a_cell_tells_its_counts_and_what_did_not_pass_by_cause() -> None:
+    (group,) = groups(grid(GRID))
+    lines = list(cell.answer(group.columns[-1], parse(entry(case='"init.*"'), "e.toml")))
+    assert lines[0].startswith("torch2.10.0-py3.11-cpu-linux_x86_64: torch 2.10.0+cpu, Python 3.11.7")
+    assert lines[1:] == [
+        "  3 cases: 1 wrong, 1 raises, 1 pass",
+        "  raises: raises here",
+        "      trace.y",
+        "  wrong: wrong here (expected: bits moved)",
+        "      init.x[a]",
+    ]
+
+
+def test_a_cell_whose_controls_are_off_says_so() -> None:
+    (group,) = groups(grid(GRID, controls={"ok": False, "off": ["control.must_fail"]}))
+    assert "controls off: control.must_fail" in "\n".join(cell.answer(group.columns[0], []))
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("2.9", ["torch 2.9.1 on cpu · linux_x86_64, against 2.1.2"]),
+        ("2.9.1", ["torch 2.9.1 on cpu · linux_x86_64, against 2.1.2"]),
+        ("2.1", ["torch 2.1.2 on cpu · linux_x86_64 is the oldest release measured there: nothing to compare it with"]),
+        ("2.10.0", ["torch 2.10.0 on cpu · linux_x86_64, against 2.9.1"]),
+    ],
+)
+def test_a_release_is_named_by_its_numbers(asked: str, told: list[str]) -> None:
+    lines = release.answer(groups(grid(GRID)), asked)
+    assert [line for line in lines if not line.startswith(" ")] == told
+
+
+@pytest.mark.parametrize("asked", ["2.8", "2.11", "nine", "", "2.9.2"])
+def test_a_release_that_was_not_measured_names_those_that_were(asked: str) -> None:
+    with pytest.raises(NothingSelectedError, match=r"measured: 2\.1\.2, 2\.9\.1, 2\.10\.0"):
+        release.answer(groups(grid(GRID)), asked)
+
+
+def test_a_release_tells_worse_and_better_apart() -> None:
+    lines = release.answer(groups(grid(GRID)), "2.9")
+    assert lines[1:] == [
+        "  1 case got worse, 1 got better (3 cases compared)",
+        "  worse:",
+        "    pass -> wrong: wrong here",
+        "        init.x[a]",
+        "  better:",
+        "    unsupported -> pass: unsupported here",
+        "        trace.y",
+    ]
+
+
+WAYS = [
+    Way("norm", "F.norm", ("init.norm_native*",)),
+    Way("norm", "old.norm", ("init.never_run",)),
+    Way("cast", "x.to", ("init.never_run",)),
+]
+
+
+def of_guard(letters: str) -> list[str]:
+    names = {"p": "pass", "w": "wrong", "u": "unsupported", "e": "error"}
+    verdicts = {version: names[letter] for version, letter in zip(("2.1.2", "2.9.1", "2.10.0"), letters)}
+    rows = {"init.norm_native[a]": dict.fromkeys(verdicts, "pass"), "init.norm_native[b]": verdicts, "init.norm": verdicts}
+    return guard.answer(groups(grid(rows)), WAYS, {"norm": "Norms.", "cast": "Casts."}, {"norm": ["init.norm", "init.norm_native"]}, "norm")
+
+
+@pytest.mark.parametrize(
+    ("letters", "told"),
+    [
+        ("uwp", "needed on 2.1 (unsupported), 2.9 (wrong); droppable once the floor is 2.10"),
+        ("wwp", "needed on 2.1 to 2.9 (wrong); droppable once the floor is 2.10"),
+        ("ppp", "not needed on any release measured (2.1 to 2.10)"),
+        ("pww", "needed on 2.9 to 2.10 (wrong); not droppable yet"),
+        ("wpe", "needed on 2.1 (wrong); droppable once the floor is 2.9"),
+        ("eee", "not measured"),
+    ],
+)
+def test_a_guard_is_needed_where_its_cases_fail_without_it(letters: str, told: str) -> None:
+    lines = of_guard(letters)
+    assert lines[:2] == ["norm: Norms.", f"  without it, by F.norm, on cpu · linux_x86_64: {told}"]
+    assert [line.split(": ")[1].split()[0] for line in lines[2:]] == ["init.norm"]
+
+
+def test_a_guard_without_cases_says_so() -> None:
+    assert guard.answer(groups(grid(GRID)), WAYS, {"cast": "Casts."}, {}, "cast") == [
+        "cast: Casts.",
+        "  without it: its cases were not measured",
+        "  with it: no case of its own",
+    ]
+    with pytest.raises(NothingSelectedError, match="close: norm"):
+        guard.answer([], WAYS, {"norm": ""}, {}, "norms")
+
+
+def test_hostile_results_stay_lines() -> None:
+    where = made_cell("2.4.1")
+    row = record(
+        where,
+        f"init.x[{HOSTILE}]",
+        "wrong",
+        reason=HOSTILE * 50,
+        blame={"file": HOSTILE, "line": HOSTILE, "source": HOSTILE},
+        observations={HOSTILE: {"kind": "text", "value": HOSTILE}},
+    )
+    other = made_cell("2.9.1")
+    found = groups(result((where, [record(where, row["case"])]), (other, [{**row, "cell": str(other)}]), status=HOSTILE, reason=HOSTILE))
+    comparison = compare_columns(*found[0].columns)
+    lines = [
+        *case.answer(found, [], [row["case"]]),
+        *cell.answer(found[0].columns[1], []),
+        *release.answer(found, "2.9"),
+        *told_sets(comparison),
+    ]
+    printed = [*lines, *markdowns.answer(comparison)]
+    assert all(character.isprintable() or character in "\n\u2060" for line in printed for character in line), printed
+    assert "<script" not in "\n".join(markdowns.answer(comparison))
+    assert json.loads(json.dumps(comparison.as_json()))["regressed"] is True
+
+
+def test_two_sets_are_compared_cell_by_cell() -> None:
+    old, new = grid({"init.x": {"2.1.2": "pass", "2.9.1": "pass"}}), grid({"init.x": {"2.9.1": "wrong", "2.10.0": "pass"}})
+    found = compare_sets(old, new)
+    assert [(pair.old, pair.difference.regressed) for pair in found.pairs] == [(str(made_cell("2.9.1")), True)]
+    assert (found.only_old, found.only_new, found.exit_code) == ([str(made_cell("2.1.2"))], [str(made_cell("2.10.0"))], 1)
+
+
+def test_two_sets_without_a_common_cell_cannot_be_compared() -> None:
+    old, new = grid({"init.x": {"2.1.2": "pass", "2.9.1": "pass"}}), grid({"init.x": {"2.10.0": "pass"}})
+    with pytest.raises(NothingSelectedError, match="no cell in common"):
+        compare_sets(old, new)
+    one = grid({"init.x": {"2.1.2": "pass"}})
+    assert [pair.new for pair in compare_sets(one, new).pairs] == [str(made_cell("2.10.0"))]
+
+
+def on_disk(folder: Path, verdicts: dict[str, str]) -> Path:
+    for version, verdict in verdicts.items():
+        write_cell(folder, made_cell(version), [record(version, "init.x", verdict), record(version, "init.y")])
+    return folder
+
+
+def run(project: Path, *arguments: str) -> int:
+    return main(["--project", str(project), *arguments])
+
+
+def test_diff_of_folders_and_of_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = project_with(tmp_path)
+    old = on_disk(tmp_path / "old", {"2.9.1": "pass"})
+    on_disk(tmp_path / "reports", {"2.9.1": "wrong", "2.10.0": "pass"})
+    assert run(project, "diff", str(old), str(tmp_path / "reports"), "--format", "json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["schema"], told["regressed"], told["only_new"]) == (1, True, [str(made_cell("2.10.0"))])
+    assert [cause["cases"] for cause in told["pairs"][0]["worse"]] == [["init.x"]]
+    assert run(project, "diff", "torch2.9.1*", "torch2.10.0*", "--format", "markdown") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("## Nothing got worse\n\n### `torch2.9.1-py3.11-cpu-linux_x86_64` to `torch2.10.0-")
+    assert "| wrong → pass | `init.x` |" in printed
+    assert run(project, "diff", str(old), str(old)) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "nothing got worse"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("diff", "torch2.9.1*", "torch9*"), 2, "names 0 cells"),
+        (("diff", "torch2.*", "torch2.9.1*"), 2, "names 2 cells"),
+        (("diff", "reports", "torch2.9.1*"), 2, "is a folder, and the other is not"),
+        (("show", "nothing"), 3, "no case or cell matches 'nothing'"),
+        (("show", "--guard", "rms_nrm"), 3, "close: rms_norm"),
+        (("show", "--release", "3"), 3, "torch 3 was not measured; measured: 2.9.1, 2.10.0"),
+    ],
+)
+def test_wrong_questions_are_told_what_there_is(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    code: int,
+    told: str,
+) -> None:
+    project = project_with(tmp_path)
+    on_disk(tmp_path / "reports", {"2.9.1": "wrong", "2.10.0": "pass"})
+    monkeypatch.chdir(tmp_path)
+    assert run(project, *arguments) == code
+    assert told in capsys.readouterr().err
+
+
+def test_show_answers_each_kind_of_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = project_with(tmp_path)
+    on_disk(tmp_path / "reports", {"2.9.1": "wrong", "2.10.0": "pass"})
+    for question, told in (
+        (["init.x"], "last bad 2.9.1, first good 2.10.0"),
+        (["torch2.9.1*"], "2 cases: 1 wrong, 1 pass"),
+        (["--release", "2.10"], "1 got better"),
+        (["--guard", "rms_norm"], "without it: its cases were not measured"),
+    ):
+        assert run(project, "show", *question) == 0
+        assert told in capsys.readouterr().out
