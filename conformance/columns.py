@@ -87,5 +87,7 @@ def _note(each: CellResult, result: ResultSet) -> str:
         return "no device"
     if each.controls_off:
         return "controls off"
+    if each.publication is not None and each.publication.is_held:
+        return "last good"
     status = each.fact("status")
     return "" if status in ("", "ok") else status

@@ -70,6 +70,8 @@ class Config:
     workers: int | None
     threads: int
     limits: Limits
+    #: The share of a family's cases that may change between passing and not before a column is held back from publication.
+    publish_swing: float
     #: The user's models by alias, each with `build` and `requirements`.
     subjects: dict[str, dict[str, Any]]
     #: Claims that are measured by something else, each with what that is.

@@ -148,6 +148,7 @@ class _Reader:
             seed=self.value(table, "seed", int),
             workers=workers if isinstance(workers, int) else None,
             threads=self.positive(table, "threads", int, ""),
+            publish_swing=self.positive(table, "publish-swing", float, ""),
             limits=self._limits(self.value(table, "limits", dict)),
             subjects=self._subjects(self.value(table, "subjects", dict)),
             elsewhere=self._elsewhere(self.value(table, "elsewhere", dict)),

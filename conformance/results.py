@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from conformance import publication
+from conformance import published as packing
 from conformance.artifacts import Problem, Record, read_records, read_table, write_json, write_records
 from conformance.cells import Cell
 from conformance.errors import ConfigError
 from conformance.incell.records import blank
 from conformance.incell.verdicts import Stage, Verdict
+from conformance.publication import Publication
 
 __all__ = ["CellResult", "Problem", "Record", "ResultSet", "read", "read_records", "write_json", "write_records"]
 
+#: The folder of the published columns, beside the results of runs.
+PUBLISHED = "published"
 #: The family of the controls: their records stay out of roll-up, table and gate.
 CONTROL = "control"
 
@@ -29,6 +34,8 @@ class CellResult:
     records: list[Record] = field(default_factory=list)
     controls: list[Record] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    #: Set where these are the published results of the cell, read from their packed file.
+    publication: Publication | None = None
 
     @property
     def grey(self) -> bool:
@@ -86,6 +93,8 @@ class ResultSet:
     plan: dict[str, Any] | None = None
     problems: list[Problem] = field(default_factory=list)
     conflicts: dict[str, list[str]] = field(default_factory=dict)
+    #: The state of every published column, also of those whose newer results are shown in their place.
+    publications: dict[str, Publication] = field(default_factory=dict)
 
     def all_problems(self) -> list[Problem]:
         """The problems of the set and of each of its cells, without repetition, in order."""
@@ -96,20 +105,48 @@ class ResultSet:
         return (cell for cell in self.cells if not cell.grey and not cell.controls_off)
 
 
-def read(reports: Path, cells: Collection[str] | None = None) -> ResultSet:
+def read(reports: Path, cells: Collection[str] | None = None, *, published: bool = False) -> ResultSet:
     """All that lies under `reports`, or the named cells of it, with a `missing` record for whatever was planned and did not come.
 
-    Cells on disk that the plan does not name are read too: pass `cells` to leave them out. Raises ConfigError when there is no such folder.
+    Cells on disk that the plan does not name are read too: pass `cells` to leave them out. Packed columns in the folder itself are read as
+    any other cell, and with `published` those under `reports/published`, where no results of the same cell are at hand. `reports` may also
+    be one packed column. Raises ConfigError when there is nothing of that name.
     """
+    if reports.is_file() and reports.name.endswith(packing.SUFFIX):
+        return _read_packed({reports.name.removesuffix(packing.SUFFIX): reports}, reports.parent)
     if not reports.is_dir():
         raise ConfigError(f"there is no folder of results at {reports}: give one that `conformance run` or `conformance collect` wrote")
     plan, problems = read_table(reports / "plan.json")
     conflicts = _conflicts(reports / "conflicts", cells)
     planned = _cells((str(entry.get("cell")) for entry in _entries((plan or {}).get("cells"), "cell")), "plan.json", problems)
     found = _cells(_folders(reports / "results"), "results", problems)
-    wanted = {cell for cell in (*planned, *found) if cells is None or str(cell) in cells}
-    read_cells = [_read_cell(reports, cell, plan, cell in planned, conflicts) for cell in sorted(wanted, key=lambda cell: cell.sort_key)]
-    return ResultSet(read_cells, plan, problems, conflicts)
+    folder = reports / PUBLISHED if published else reports
+    packed = {name: path for name, path in _packed(folder).items() if name not in {*conflicts, *map(str, found)}}
+    wanted = {cell for cell in (*planned, *found) if (cells is None or str(cell) in cells) and str(cell) not in packed}
+    read_cells = [_read_cell(reports, cell, plan, cell in planned, conflicts) for cell in wanted]
+    old = _read_packed({name: path for name, path in packed.items() if cells is None or name in cells}, folder)
+    united = sorted([*read_cells, *old.cells], key=lambda each: each.cell.sort_key)
+    return ResultSet(united, plan, problems + old.problems, conflicts, old.publications)
+
+
+def _packed(folder: Path) -> dict[str, Path]:
+    """Cell id -> the file of its packed column."""
+    return {path.name.removesuffix(packing.SUFFIX): path for path in sorted(folder.glob(f"*{packing.SUFFIX}"))}
+
+
+def _read_packed(files: Mapping[str, Path], folder: Path) -> ResultSet:
+    """Packed columns as cells, each with its state of publication."""
+    publications, problems = publication.read(folder)
+    read_cells = []
+    for cell in _cells(files, folder.name, problems):
+        tables, damage = packing.unpack(files[str(cell)])
+        if not tables:
+            problems += damage
+            continue
+        state = publications.get(str(cell))
+        result = CellResult(cell, **tables, problems=damage, publication=state or Publication(measured=""))
+        read_cells.append(replace(result, records=result.records + list(_holes(result, []))))
+    return ResultSet(read_cells, None, problems, {}, publications)
 
 
 def _read_cell(reports: Path, cell: Cell, plan: dict[str, Any] | None, planned: bool, conflicts: Mapping[str, list[str]]) -> CellResult:

@@ -19,3 +19,12 @@ def answer(comparison: Comparison) -> Iterator[str]:
         yield f"{len(equal)} of {len(comparison.pairs)} columns do not differ"
     yield from lone(comparison)
     yield "something got worse" if comparison.regressed else "nothing got worse"
+
+
+def brief(comparison: Comparison) -> Iterator[str]:
+    """A line for each pair that differs, for the end of a run."""
+    changed = [pair for pair in comparison.pairs if not pair.difference.empty]
+    yield f"against the published results: {len(changed)} of {len(comparison.pairs)} columns differ"
+    yield from (f"  {pair.new}: {difference.headline(pair.difference)}" for pair in changed)
+    if changed:
+        yield "  all of it: conformance diff"

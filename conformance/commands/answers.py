@@ -23,15 +23,15 @@ def add(command: Adder) -> None:
     what.add_argument("--release", metavar="RELEASE", help="what changed at a release, as 2.9 or 2.9.1, against the one measured before it")
     what.add_argument("--guard", metavar="NAME", help="where a guard is needed, and from which release on it may be dropped")
     parser = command("diff", diff, "what changed between two result sets or two columns; exit code 1 where something got worse")
-    parser.add_argument("old", metavar="OLD", help="a folder or file of results, or a cell of the configured results")
-    parser.add_argument("new", metavar="NEW", help="another of the same kind")
+    parser.add_argument("old", metavar="OLD", nargs="?", help="a folder or file of results, or a cell (default: what was published)")
+    parser.add_argument("new", metavar="NEW", nargs="?", help="another of the same kind (default: the results at hand)")
     parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="how to print it (default: text)")
 
 
 def show(arguments: argparse.Namespace) -> int:
     """Print the answer to one question."""
     config = config_of(arguments)
-    columns = groups(results.read(config.reports))
+    columns = groups(results.read(config.reports, published=True))
     if arguments.release:
         from conformance.answers import release
 
@@ -69,7 +69,9 @@ def _named(config: Config, columns: list[Group], name: str) -> list[str]:
 
 def diff(arguments: argparse.Namespace) -> int:
     """Print what differs; 1 where something got worse."""
-    found = _compared(config_of(arguments), arguments.old, arguments.new)
+    config = config_of(arguments)
+    old = arguments.old or str(config.reports / results.PUBLISHED)
+    found = _compared(config, old, arguments.new or str(config.reports))
     if arguments.format == "json":
         print(json.dumps(found.as_json(), indent=1))
     elif arguments.format == "markdown":
@@ -87,7 +89,7 @@ def _compared(config: Config, old: str, new: str) -> Comparison:
     paths = [Path(old), Path(new)]
     if all(path.exists() for path in paths):
         return compare_sets(*(results.read(path) for path in paths))
-    columns = {str(column.cell): column for group in groups(results.read(config.reports)) for column in group.columns}
+    columns = {str(column.cell): column for group in groups(results.read(config.reports, published=True)) for column in group.columns}
     picked = []
     for name, path in zip((old, new), paths):
         matched = sorted(chosen([name], columns))

@@ -6,16 +6,28 @@ import argparse
 from datetime import date
 from pathlib import Path
 
+from conformance import selectors
 from conformance.commands.arguments import Adder, add_results, config_of, expectations_of
 from conformance.config import Config
+from conformance.errors import ConfigError
+from conformance.results import PUBLISHED, ResultSet
 
 
 def add(command: Adder) -> None:
     """Put these commands on the command line."""
     parser = command("collect", collect, "merge the results of several machines")
     parser.add_argument("sources", nargs="+", type=Path, metavar="DIR", help="folders of results, in any order")
-    add_results(command("report", report, "build the site, the table and the summary from results"))
-    add_results(command("gate", gate, "judge the results: the only command that does"))
+    parser = command("report", report, "build the site, the table and the summary from results")
+    add_results(parser)
+    parser.add_argument("--published", action="store_true", help="from the published columns alone, not from newer results")
+    parser = command("gate", gate, "judge the results: the only command that does")
+    add_results(parser)
+    parser.add_argument("--publish", action="store_true", help="judge which columns may be published, and publish those")
+    parser.add_argument("--into", type=Path, metavar="DIR", help="with --publish: the published set (default: published/ of the results)")
+    parser.add_argument(
+        "--accept", action="append", default=[], metavar="CELL", help="with --publish: publish this column whatever is wrong"
+    )
+    parser.add_argument("--reason", default="", help="with --accept: why; it is told beside the column")
 
 
 def collect(arguments: argparse.Namespace) -> int:
@@ -29,31 +41,69 @@ def collect(arguments: argparse.Namespace) -> int:
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """Build the report of everything in the folder of results; 0 once it is written."""
-    build_report(config_of(arguments), None)
+    """Build the report of everything at hand, published columns where there are no newer results; 0 once it is written."""
+    from conformance import results
+
+    config = config_of(arguments)
+    if arguments.published:
+        _build(config, results.read(config.reports / PUBLISHED))
+    else:
+        _build(config, results.read(config.reports, published=True))
     return 0
 
 
 def gate(arguments: argparse.Namespace) -> int:
-    """Judge the results."""
+    """Judge the results, or with --publish which columns may be published."""
     from conformance import results
     from conformance.gate import judge
 
     config = config_of(arguments)
-    judgement = judge(results.read(config.reports), expectations_of(config), date.today())
+    result = results.read(config.reports)
+    if arguments.publish:
+        return _publish(config, result, arguments.into or config.reports / PUBLISHED, arguments.accept, arguments.reason)
+    if arguments.into or arguments.accept or arguments.reason:
+        raise ConfigError("--into, --accept and --reason go with --publish")
+    judgement = judge(result, expectations_of(config), date.today())
     print("\n".join(judgement.lines()))
     return judgement.exit_code
 
 
+def _publish(config: Config, result: ResultSet, folder: Path, accepted: list[str], reason: str) -> int:
+    """Publish the columns that may be; 1 where one is held back."""
+    from conformance import publishgate, results
+
+    if accepted and not reason.strip():
+        raise ConfigError('--accept needs --reason "...": it is told beside the column')
+    names = selectors.select(accepted, [str(cell.cell) for cell in result.cells], "cell")
+    old = results.read(folder) if folder.is_dir() else ResultSet()
+    decisions = publishgate.decide(result, old, config.publish_swing, dict.fromkeys(names, reason.strip()))
+    publishgate.publish(decisions, folder)
+    print("\n".join(decisions.lines()))
+    return decisions.exit_code
+
+
 def build_report(config: Config, cells: set[str] | None) -> int:
-    """Read, judge, write the report, print the table and where the report is; returns the gate's exit code."""
+    """Read, judge and write the report, and say what changed against the published columns; returns the gate's exit code."""
     from conformance import results
+
+    result = results.read(config.reports, cells)
+    code = _build(config, result)
+    published = results.read(config.reports / PUBLISHED, cells) if (config.reports / PUBLISHED).is_dir() else ResultSet()
+    if {str(cell.cell) for cell in published.cells} & {str(cell.cell) for cell in result.cells}:
+        from conformance.answers.sets import brief
+        from conformance.comparison import compare_sets
+
+        print("\n".join(brief(compare_sets(published, result))))
+    return code
+
+
+def _build(config: Config, result: ResultSet) -> int:
+    """Judge, write the report, print the table and where the report is; returns the gate's exit code."""
     from conformance.gate import judge
     from conformance.report import build
     from conformance.report.terminal import show as show_table
 
     expectations = expectations_of(config)
-    result = results.read(config.reports, cells)
     judgement = judge(result, expectations, date.today())
     page = build(result, expectations, judgement, config.reports)
     show_table(result, expectations)
