@@ -168,12 +168,12 @@ def _why_not(release: Release, target: Target, platform: str, devices: tuple[str
         return "release not in --torch" if named_releases else "release not in the profile"
     if target.releases and not SpecifierSet(target.releases, prereleases=True).contains(release.version):
         return f"the target takes releases {target.releases}"
-    if target.device in devices:
-        return ""
-    if "auto" not in devices:
+    if target.device not in devices and "auto" not in devices:
         return f"device {target.device} is not asked for"
     if platform == "all":
         return "" if target.runs_on else "no runner label is configured for this target"
+    if target.device in devices:
+        return ""
     return "" if device_hint(target.device) else f"no sign of a {target.device} device here; ask for it by --device {target.device}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -38,8 +38,8 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--torch", default="", metavar="SPEC", help="one specifier ('>=2.4,<2.9') or exact versions ('2.1.2,2.4.1')")
     group.add_argument("--device", default="", metavar="LIST", help=f"auto, {', '.join(DEVICES)}; comma separated")
     group.add_argument("--family", default="", metavar="LIST", help="families of cases, comma separated")
-    group.add_argument("--only", action="append", default=[], metavar="CELL", help="cells by id or glob; may be given again")
-    group.add_argument("--skip", action="append", default=[], metavar="CELL", help="cells to leave out, by id or glob")
+    group.add_argument("--only", action="append", default=[], metavar="CELL", help="cells by ids or globs; may be given again")
+    group.add_argument("--skip", action="append", default=[], metavar="CELL", help="cells to leave out, by ids or globs")
     group.add_argument("--case", action="append", default=[], metavar="ID", help="cases by id or glob ([ and ] are literal)")
     group.add_argument("--depth", choices=DEPTHS, default="", help="deep: also the cases that cost minutes")
     group.add_argument("--platform", default="", help="plan for another platform, as macos_arm64, or for all")
@@ -98,8 +98,8 @@ def selection_of(arguments: argparse.Namespace) -> plans.Selection:
         torch=arguments.torch,
         devices=_listed(arguments.device),
         families=_listed(arguments.family),
-        cells=tuple(arguments.only),
-        skip=tuple(arguments.skip),
+        cells=_words(arguments.only),
+        skip=_words(arguments.skip),
         cases=tuple(arguments.case),
         depth=arguments.depth,
         platform=arguments.platform,
@@ -108,6 +108,11 @@ def selection_of(arguments: argparse.Namespace) -> plans.Selection:
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _words(texts: Sequence[str]) -> tuple[str, ...]:
+    """Ids and globs of cells hold no spaces: one argument may name several."""
+    return tuple(word for text in texts for word in text.split())
 
 
 def options_of(arguments: argparse.Namespace) -> Options:

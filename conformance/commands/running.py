@@ -7,11 +7,13 @@ import json
 import sys
 from dataclasses import replace
 
+from conformance import jobs, subjectspecs
 from conformance import matrix as matrices
 from conformance import plan as plans
-from conformance import subjectspecs
+from conformance.artifacts import write_json
 from conformance.commands.arguments import Adder, add_options, add_selection, config_of, options_of, selection_of
 from conformance.commands.reading import build_report
+from conformance.config import Config
 from conformance.errors import ConformanceError, first_exit_code
 
 
@@ -27,10 +29,13 @@ def add(command: Adder) -> None:
     check_parser.add_argument(
         "subject", help="package.module:build, file.py:build, transformers:LlamaModel, timm:resnet18, or a configured alias"
     )
-    check_parser.add_argument("--alias", default="", help="what the model is called in case ids and reports, as my_gpt")
-    check_parser.add_argument(
-        "--with", dest="requirements", action="append", default=[], metavar="REQ", help="a package it needs; may be given again"
-    )
+    for parser in (run_parser, plan_parser):
+        parser.add_argument("--subject", default="", help="the checks on this model, named as for `check`, in place of the built-in cases")
+    for parser in (run_parser, plan_parser, check_parser):
+        parser.add_argument("--alias", default="", help="what the model is called in case ids and reports, as my_gpt")
+        parser.add_argument(
+            "--with", dest="requirements", action="append", default=[], metavar="REQ", help="a package it needs; may be given again"
+        )
     for parser in (*parsers, plan_parser):
         add_selection(parser)
     for parser in parsers:
@@ -40,9 +45,18 @@ def add(command: Adder) -> None:
         parser.add_argument(
             "--here", action="store_true", help="in the environment that runs this command, which must have torch and pytest"
         )
-    plan_parser.add_argument("--json", action="store_true", help="for a CI matrix")
+    _add_scheduling(plan_parser)
     plan_parser.add_argument("--explain", action="store_true", help="name the cells that are out as well, with the reason")
     plan_parser.add_argument("--cases", action="store_true", help="collect in each cell's environment and list the cases")
+
+
+def _add_scheduling(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("for schedulers")
+    group.add_argument("--json", action="store_true", help="the cells, or the jobs, for a CI matrix")
+    group.add_argument("--list", action="store_true", help="a line per job: its cells, as --only takes them")
+    group.add_argument("--jobs", type=int, metavar="N", help=f"deal the cells out to at most N jobs (GitHub: {jobs.MOST}); default: one each")
+    group.add_argument("--runs-on", default="", metavar="LABELS", help="runner labels, as 'macos_arm64=macos-26 linux_x86_64/cuda=gpu'")
+    group.add_argument("--write", action="store_true", help="write plan.json, so that `collect` and `gate` know what is to come")
 
 
 def matrix(arguments: argparse.Namespace) -> int:
@@ -63,7 +77,7 @@ def matrix(arguments: argparse.Namespace) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Run cells; 0 once results are recorded. With twins, 1 when a case did not give a twin the verdict that its pair states."""
     config = config_of(arguments)
-    plan = plans.make(config, selection_of(arguments))
+    plan = plans.make(config, _selection(arguments, config))
     matrices.run(config, plan, options_of(arguments))
     if arguments.twins:
         from conformance.twins import escaped
@@ -79,21 +93,34 @@ def check(arguments: argparse.Namespace) -> int:
     from conformance import checking, expectations
 
     config = config_of(arguments)
-    model = subjectspecs.spec(arguments.subject, config, alias=arguments.alias, requirements=arguments.requirements)
+    selection = _selection(arguments, config)
+    model = selection.subjects[0]
     config = replace(config, reports=config.reports / "check" / model.alias)
-    selection = replace(selection_of(arguments), subjects=(model,))
     if arguments.here:
         config, selection = checking.here(config, selection)
     known = [entry for path in config.expectations for entry in expectations.load(path)]
     return checking.check(config, plans.make(config, selection), options_of(arguments), model, known)
 
 
+def _selection(arguments: argparse.Namespace, config: Config) -> plans.Selection:
+    """What the command line selects, with the model that it names."""
+    named = arguments.subject
+    models = (subjectspecs.spec(named, config, alias=arguments.alias, requirements=arguments.requirements),) if named else ()
+    return replace(selection_of(arguments), subjects=models)
+
+
 def plan(arguments: argparse.Namespace) -> int:
     """Print the plan."""
-    config = config_of(arguments)
-    made = plans.make(config, selection_of(arguments))
+    config = jobs.labelled(config_of(arguments), arguments.runs_on)
+    made = plans.make(config, _selection(arguments, config))
+    dealt = jobs.jobs(made.cells, len(made.cells) if arguments.jobs is None else arguments.jobs)
+    if arguments.write:
+        write_json(config.reports / "plan.json", made.as_json())
     if arguments.json:
-        print(json.dumps({"include": [cell.as_json() for cell in made.cells]}))
+        rows = [cell.as_json() for cell in made.cells] if arguments.jobs is None else [job.as_json() for job in dealt]
+        print(json.dumps({"include": rows}))
+    elif arguments.list:
+        print("\n".join(job.ids for job in dealt))
     elif arguments.cases:
         for cell, names in matrices.collect_only(config, made):
             print("\n".join([cell, *(f"  {name}" for name in names)]))

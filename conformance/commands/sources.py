@@ -1,4 +1,4 @@
-"""`apis` and `catalogue`: what is read from source alone."""
+"""`apis`, `catalogue` and `releases`: what is read from source and from the package index alone."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ def add(command: Adder) -> None:
     parser = command("catalogue", catalogue, "what each case asks, where that is known from, and what it catches")
     parser.add_argument("families", nargs="*", metavar="FAMILY", help="families of cases (default: the configured ones)")
     parser.add_argument("--write", type=Path, metavar="DIR", help="write the table of cases into each family's page, DIR/<family>.md")
+    parser = command("releases", releases, "the configured releases of torch, and those that the package index has beyond them")
+    parser.add_argument("--new", action="store_true", help="ask the index, and name only what the configuration has not")
+    parser.add_argument("--write", action="store_true", help="with --new: add them to the configuration")
 
 
 def apis(arguments: argparse.Namespace) -> int:
@@ -66,4 +69,19 @@ def catalogue(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"there is no page at {path}: write what the family asks, and the line {catalogues.MARKER}")
         path.write_text(catalogues.page(path.read_text(encoding="utf-8"), found), encoding="utf-8")
         print(f"{path}: {len(found)} cases")
+    return 0
+
+
+def releases(arguments: argparse.Namespace) -> int:
+    """Print the configured releases, or the new ones, a line each; nothing where there are none."""
+    from conformance import releases as known
+
+    config = config_of(arguments)
+    if not arguments.new:
+        print("\n".join(f"{each.version} python {each.python}" for each in config.releases.values()))
+        return 0
+    found = known.new(config, known.asked_of_uv)
+    print("\n".join(map(str, found)), end="\n" if found else "")
+    if arguments.write and found:
+        print(f"written to {known.add(config, found)}")
     return 0
