@@ -66,9 +66,14 @@ def _holds_artifacts(folder: Path) -> bool:
 
 
 def read_contribution(folder: Path, held: bool, problems: list[Problem]) -> Contribution | None:
-    """What `folder` holds; what cannot be read of it goes to `problems`, and None when it does not say which cell it is."""
+    """What `folder` holds; what cannot be read of it goes to `problems`.
+
+    None when it does not say which cell it is, or is of another schema: then one problem says so for all of it.
+    """
     environment, told = read_table(folder / "environment.json")
     problems += told
+    if environment is not None and told:
+        return None
     collected, told = read_table(folder / "collected.json")
     problems += told
     records, told = read_records(folder / "records.jsonl")

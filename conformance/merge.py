@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +18,17 @@ from conformance.errors import ConfigError
 
 @dataclass(frozen=True)
 class MergeReport:
-    """What a merge came to: cells that hold results, the variants of cells in conflict, and what could not be read."""
+    """What a merge came to: cells that hold results, the variants of cells in conflict, and what could not be read.
+
+    `repeated` counts the folders that said the same of a cell; `absent` are the planned cells of which nothing came.
+    """
 
     into: Path
     cells: list[str] = field(default_factory=list)
     conflicts: dict[str, list[str]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    repeated: dict[str, int] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
@@ -36,7 +42,9 @@ class MergeReport:
             told.append(f"conflict: {cell} has {len(variants)} different results, kept under {self.into / 'conflicts' / cell}:")
             told += [f"    {variant}" for variant in variants]
             told.append("    compare them, delete those that are wrong, and run conformance collect again")
-        return told + [f"unreadable: {problem}" for problem in self.problems]
+        told += [f"unreadable: {problem}" for problem in self.problems]
+        told += [f"repeated: {cell} came {times} times with equal results, and counts once" for cell, times in self.repeated.items()]
+        return told + [f"missing: {cell} was planned, and nothing that can be read came of it" for cell in self.absent]
 
 
 def collect(sources: Sequence[Path], into: Path) -> MergeReport:
@@ -60,10 +68,24 @@ def collect(sources: Sequence[Path], into: Path) -> MergeReport:
         else:
             _write(united, into / "results" / str(cell))
             shutil.rmtree(into / "conflicts" / str(cell), ignore_errors=True)  # one variant is left of a conflict: it is settled
+    absent: list[str] = []
     if plans:
-        write_json(into / "plan.json", _unite_plans(plans))
+        plan = _unite_plans(plans)
+        write_json(into / "plan.json", plan)
+        came = {str(cell) for cell in by_cell}
+        absent = [str(row["cell"]) for row in plan["cells"] if row.get("cell") and row["cell"] not in came]
     cells = [str(cell) for cell in by_cell if str(cell) not in conflicts]
-    return MergeReport(into, sorted(cells), conflicts, sorted(set(problems)))
+    return MergeReport(into, sorted(cells), conflicts, sorted(set(problems)), _repeated(by_cell, into), absent)
+
+
+def _repeated(by_cell: dict[Cell, list[Contribution]], into: Path) -> dict[str, int]:
+    """Cells of which several folders, the merge's own apart, said the same -> how many."""
+    found: dict[str, int] = {}
+    for cell in sorted(by_cell, key=lambda cell: cell.sort_key):
+        digests = Counter(each.digest for each in by_cell[cell] if not each.folder.is_relative_to(into))
+        if digests and max(digests.values()) > 1:
+            found[str(cell)] = max(digests.values())
+    return found
 
 
 def _gather(source: Path, own: bool, by_cell: dict[Cell, list[Contribution]], plans: list[dict[str, Any]], problems: list[Problem]) -> None:
