@@ -29,11 +29,15 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def lint(session: nox.Session) -> None:
-    """ruff and mypy."""
+    """ruff, mypy, and of the workflows zizmor and their schemas."""
     session.install("-e", ".", *nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
+    session.run("zizmor", "--offline", "--persona", "auditor", ".")
+    workflows = [str(path) for path in Path(".github/workflows").glob("*.yml")]
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-actions", "action.yml")
 
 
 @nox.session(default=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from conformance import selectors
@@ -64,7 +65,7 @@ def jobs(cells: Sequence[PlannedCell], most: int) -> list[Job]:
 def _parts(members: Sequence[PlannedCell], count: int) -> list[tuple[PlannedCell, ...]]:
     """`members` in `count` stretches whose sizes differ by one at most."""
     bounds = [len(members) * number // count for number in range(count + 1)]
-    return [tuple(members[begin:end]) for begin, end in zip(bounds, bounds[1:], strict=False)]
+    return [tuple(members[begin:end]) for begin, end in pairwise(bounds)]
 
 
 def labelled(config: Config, text: str) -> Config:

@@ -68,14 +68,13 @@ def collect(sources: Sequence[Path], into: Path) -> MergeReport:
         else:
             _write(united, into / "results" / str(cell))
             shutil.rmtree(into / "conflicts" / str(cell), ignore_errors=True)  # one variant is left of a conflict: it is settled
-    absent: list[str] = []
+    plan = _unite_plans(plans) if plans else {"cells": []}
     if plans:
-        plan = _unite_plans(plans)
         write_json(into / "plan.json", plan)
-        came = {str(cell) for cell in by_cell}
-        absent = [str(row["cell"]) for row in plan["cells"] if row.get("cell") and row["cell"] not in came]
+    planned = [str(row["cell"]) for row in plan["cells"] if row.get("cell")]
+    lost = [name for name in planned if parse_cell(name) not in by_cell]
     cells = [str(cell) for cell in by_cell if str(cell) not in conflicts]
-    return MergeReport(into, sorted(cells), conflicts, sorted(set(problems)), _repeated(by_cell, into), absent)
+    return MergeReport(into, sorted(cells), conflicts, sorted(set(problems)), _repeated(by_cell, into), lost)
 
 
 def _repeated(by_cell: dict[Cell, list[Contribution]], into: Path) -> dict[str, int]:

@@ -60,7 +60,9 @@ def new(config: Config, index: Index) -> list[NewRelease]:
         raise ConfigError(f"{config.source} has no release that comes from the package index")
     newest = known[-1]
     if index(f"=={newest.version}", newest.python) is None:  # an index without what is known says nothing of what is new
-        raise ConfigError(f"the package index has no torch {newest.version}, which is known: see uv's index, find-links and offline settings")
+        raise ConfigError(
+            f"the package index has no torch {newest.version}, which is known: see uv's index, find-links and offline settings"
+        )
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
         patches = list(pool.map(lambda one: _patch(one, index), known))
     return [*(patch for patch in patches if patch is not None), *_minors(newest, index)]
@@ -109,7 +111,7 @@ def asked_of_uv(versions: str, python: str) -> Version | None:
     Raises ConfigError where the index does not answer.
     """
     command = [interpreters.uv(), "pip", "compile", "-", "--quiet", "--no-deps", "--no-header", "--no-annotate", "--no-build"]
-    command += ["--python", sys.executable, "--python-version", python, "--python-platform", _PLATFORM]
+    command += ["--prerelease", "disallow", "--python", sys.executable, "--python-version", python, "--python-platform", _PLATFORM]
     done = subprocess.run(command, input=f"torch{versions}\n", capture_output=True, text=True, check=False, timeout=300)
     match = re.search(r"^torch==([^\s+;]+)", done.stdout, re.M)
     if done.returncode == 0 and match:

@@ -210,3 +210,24 @@ def test_a_folder_that_names_no_cell_is_told(tmp_path: Path) -> None:
 
 def test_the_report_says_where_everything_is(tmp_path: Path) -> None:
     assert MergeReport(tmp_path, ["a", "b"]).lines() == [f"2 cells under {tmp_path / 'results'}"]
+
+
+def test_what_came_twice_and_what_never_came_is_told(tmp_path: Path) -> None:
+    for name in ("one", "again"):
+        write_cell(tmp_path / "machines" / name, HERE, [record(HERE, "init.x")])
+    write_plan(tmp_path / "machines" / "plan", [HERE, cell("2.10.0")])
+    report = collect([tmp_path / "machines"], tmp_path / "into")
+    assert report.lines()[1:] == [
+        f"repeated: {HERE} came 2 times with equal results, and counts once",
+        f"missing: {cell('2.10.0')} was planned, and nothing that can be read came of it",
+    ]
+    assert report.exit_code == 0
+    assert collect([tmp_path / "machines" / "one"], tmp_path / "into").repeated == {}
+
+
+def test_a_result_of_another_schema_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = write_cell(tmp_path / "a", HERE, [record(HERE, f"init.x{number}") for number in range(20)], schema=2)
+    (folder / "records.jsonl").write_bytes((folder / "records.jsonl").read_bytes().replace(b'"schema":1', b'"schema":2'))
+    report = collect([tmp_path / "a"], tmp_path / "into")
+    assert [problem.message for problem in report.problems] == ["has schema 2, this tool reads 1: use the version that wrote it"]
+    assert not (tmp_path / "into" / "results").exists()

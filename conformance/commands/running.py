@@ -54,7 +54,9 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("for schedulers")
     group.add_argument("--json", action="store_true", help="the cells, or the jobs, for a CI matrix")
     group.add_argument("--list", action="store_true", help="a line per job: its cells, as --only takes them")
-    group.add_argument("--jobs", type=int, metavar="N", help=f"deal the cells out to at most N jobs (GitHub: {jobs.MOST}); default: one each")
+    group.add_argument(
+        "--jobs", type=int, metavar="N", help=f"deal the cells out to at most N jobs (GitHub: {jobs.MOST}); default: one each"
+    )
     group.add_argument("--runs-on", default="", metavar="LABELS", help="runner labels, as 'macos_arm64=macos-26 linux_x86_64/cuda=gpu'")
     group.add_argument("--write", action="store_true", help="write plan.json, so that `collect` and `gate` know what is to come")
 
