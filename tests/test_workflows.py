@@ -24,6 +24,7 @@ LABELS = {target.runs_on for target in configfile.load(ROOT).targets} - {""}
 #: What a job may do beyond reading the repository, and which may.
 WRITES = {
     ("matrix.yml", "pages"): {"pages": "write", "id-token": "write"},
+    ("matrix.yml", "history"): {"contents": "write", "pull-requests": "write"},
     ("releases.yml", "releases"): {"actions": "write", "contents": "write", "pull-requests": "write"},
 }
 
