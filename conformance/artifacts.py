@@ -107,11 +107,17 @@ _DECODER = json.JSONDecoder(parse_constant=_constant, parse_float=_finite)
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Puts `content` at `path` whole or not at all, whenever the process or the machine dies; makes the folder."""
+    write_chunks(path, [content])
+
+
+def write_chunks(path: Path, chunks: Iterable[bytes]) -> None:
+    """Puts what `chunks` give one after the other at `path`, whole or not at all; makes the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         with temporary.open("wb") as stream:
-            stream.write(content)
+            for chunk in chunks:
+                stream.write(chunk)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)

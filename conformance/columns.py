@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from packaging.version import Version
@@ -56,6 +56,11 @@ class Group:
     def label(self) -> str:
         """What stands above the columns."""
         return " · ".join(part for part in (self.device, self.platform, self.tag) if part)
+
+    @property
+    def sound(self) -> Group:
+        """The group without the columns that do not count: their device did not answer, or their controls are off."""
+        return replace(self, columns=[each for each in self.columns if not each.result.grey and not each.result.controls_off])
 
     def verdicts(self, case: str) -> dict[Version, Verdict | None]:
         """Release -> the worst verdict of the case there; None where the release was not measured.

@@ -33,10 +33,12 @@ def named(release: str, known: Sequence[Version]) -> list[Version]:
 
 
 def _of(group: Group, wanted: Sequence[Version]) -> Iterator[str]:
-    changed = {each.version: each for each in transitions(group)}
+    changed = {each.version: each for each in transitions(group.sound)}
     for version in wanted:
         if version in changed:
             yield f"torch {version} on {group.label}, against {changed[version].previous}"
             yield from difference.answer(changed[version].difference)
         elif any(column.version == version and column.measured for column in group.columns):
-            yield f"torch {version} on {group.label} is the oldest release measured there: nothing to compare it with"
+            counts = any(column.version == version for column in group.sound.columns)
+            why = "is the oldest release measured there: nothing to compare it with" if counts else "does not count: its controls are off"
+            yield f"torch {version} on {group.label} {why}"

@@ -1,10 +1,10 @@
-"""The summary for a CI job, in Markdown, and the badge."""
+"""The summary for a CI job, in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from conformance.answers import difference as answer
 from conformance.columns import Group, groups
 from conformance.expectations import Expectation
 from conformance.gate import Judgement
@@ -14,6 +14,7 @@ from conformance.plaintext import one_line
 from conformance.report import bits, deviations, grid
 from conformance.report.headline import headline
 from conformance.results import ResultSet
+from conformance.transitions import transitions
 
 #: A job summary may have 1 MiB; what does not fit is counted.
 LISTED = 50
@@ -25,6 +26,7 @@ def summary(result: ResultSet, expectations: Sequence[Expectation], judgement: J
     columns = groups(result)
     figures = headline(columns, expectations)
     lines = ["# PyTorch conformance", "", escaped(figures.answer), "", escaped(figures.measured), "", *_counts(columns)]
+    lines += _newest(columns)
     changed = [each for each in bits.series(columns) if each.changes]
     if changed:
         lines += ["", "## What changes its bits", "", *_limited([f"- {escaped(each.sentence)}" for each in changed])]
@@ -38,14 +40,17 @@ def summary(result: ResultSet, expectations: Sequence[Expectation], judgement: J
     return "\n".join(lines)
 
 
-def badge(result: ResultSet, judgement: Judgement) -> dict[str, Any]:
-    """The endpoint badge of shields.io."""
-    releases = {each.cell.torch for each in result.judged() if each.outcomes()}
-    noun = "release" if len(releases) == 1 else "releases"
-    open_ = sum(1 for finding in judgement.findings if finding.kind not in ("stale", "unmatched", "overdue"))
-    state = {0: "as expected", 1: f"{open_} deviating" if open_ else "expectations stale", 5: "incomplete"}[judgement.exit_code]
-    color = {0: "brightgreen", 1: "red", 5: "lightgrey"}[judgement.exit_code]
-    return {"schemaVersion": 1, "label": "conformance", "message": f"{len(releases)} torch {noun}, {state}", "color": color}
+def _newest(columns: Sequence[Group]) -> list[str]:
+    """What changed in the newest release of each group, in a sentence, and all that got worse there."""
+    told = []
+    for group in columns:
+        for newest in transitions(group.sound)[-1:]:
+            place = f"torch {newest.version} on {group.label}, against {newest.previous}"
+            told.append(f"- {escaped(place)}: {escaped(answer.headline(newest.difference))}")
+            for cause in newest.difference.worse:
+                cases = ", ".join(code(case) for case in cause.cases[:LISTED])
+                told.append(f"  - {cause.before} → {cause.after}: {cases}: {escaped(one_line(cause.reason, _CELL_CHARACTERS))}")
+    return ["", "## What changed in the newest release", "", *_limited(told)] if told else []
 
 
 def _counts(columns: Sequence[Group]) -> list[str]:
