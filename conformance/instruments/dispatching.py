@@ -172,7 +172,8 @@ def _uneven_pool(call: Call) -> Iterator[str]:
             yield f"{given} to {wanted}"
 
 
-_RULES: dict[str, Callable[[Call], Iterator[str]]] = {
+#: Kind of hazard -> what tells it of a call, a text each time.
+RULES: dict[str, Callable[[Call], Iterator[str]]] = {
     "float64": _float64,
     "mixed": _mixed,
     "stray": _stray,
@@ -187,7 +188,7 @@ _RULES: dict[str, Callable[[Call], Iterator[str]]] = {
     "uneven_pool": _uneven_pool,
 }
 #: The kinds of hazards.
-KINDS = (*_RULES, "unawaited")
+KINDS = (*RULES, "unawaited")
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -224,7 +225,7 @@ class _Recorder(TorchDispatchMode):
         name = func._schema.name.split("::")[-1]
         self._recording.ops[name] += 1
         call = Call(name, args, kwargs or {}, _tensors([args, kwargs or {}]), _tensors(result), self._device)
-        for kind, rule in _RULES.items():
+        for kind, rule in RULES.items():
             self._recording.hazards += [Hazard(kind, name, detail, _where()) for detail in rule(call)]
         return result
 

@@ -1,0 +1,141 @@
+"""`audit` and `mps`: what a device can do by what releases register, asked of an operator or of a model, and the upkeep of that table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from conformance import subjectspecs
+from conformance.artifacts import write_json
+from conformance.commands.arguments import Adder, config_of
+from conformance.config import Config
+from conformance.errors import ConfigError, InstallError, NoEnvironmentError
+from conformance.selectors import select_releases
+
+#: The first release that is looked up where none is asked for: MPS grew up with it.
+_SINCE = "2.1"
+_DEVICES = ("mps", "cuda", "xla", "meta")
+
+
+def add(command: Adder) -> None:
+    """Put these commands on the command line."""
+    _add_audit(
+        command("audit", audit, "will an operator, or a model's operators, run on MPS: by what each release registers, without a Mac")
+    )
+    parser = command("mps", upkeep, "upkeep of the table of MPS support: read a release into it")
+    parser.add_argument("what", choices=("table",), help="table: read a release from its wheel for macOS")
+    parser.add_argument("--release", action="append", required=True, metavar="VERSION", help="a torch release; may be given again")
+
+
+def _add_audit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("subject", nargs="?", default="", help="package.module:build, file.py:build, transformers:LlamaModel, gpt or opt")
+    parser.add_argument("--op", default="", metavar="NAME", help="in place of a subject: linalg_qr, torch.linalg.qr, aten::linalg_qr.out")
+    parser.add_argument("--dtype", default="float32", help="with --op: the dtype that it is asked for (default: float32)")
+    parser.add_argument(
+        "--device", default="mps", choices=_DEVICES, help="mps from the table; the others from the recording build's dispatcher"
+    )
+    parser.add_argument(
+        "--torch", default="", metavar="SPEC", help=f"the releases to look up (default: those since {_SINCE}; with --op all)"
+    )
+    parser.add_argument("--macos", default="26", metavar="VERSION", help="the macOS to answer for (default: 26)")
+    group = parser.add_argument_group("recording")
+    group.add_argument("--here", action="store_true", help="record in the environment that runs this command, which must have torch")
+    group.add_argument("--each", action="store_true", help="record each release in an environment of its own; makes environments")
+    group.add_argument(
+        "--on", default="cpu", choices=("cpu", "meta"), help="what it is recorded on; meta holds no numbers and takes no memory"
+    )
+    group.add_argument("--optimizer", default="AdamW", metavar="NAME", help="of torch.optim, where the subject's module has no `optimizer`")
+    group.add_argument(
+        "--with", dest="requirements", action="append", default=[], metavar="REQ", help="a package it needs; may be given again"
+    )
+    parser.add_argument("--all", action="store_true", help="list every operator, not only those that are not plainly there")
+
+
+def audit(arguments: argparse.Namespace) -> int:
+    """Print what runs and what does not; 0 where everything does as far as is known, 1 where something does not."""
+    if bool(arguments.op) == bool(arguments.subject):
+        raise ConfigError("audit takes a subject (module:build) or an operator (--op NAME), one of them")
+    return _audit_operator(arguments) if arguments.op else _audit_subject(arguments, config_of(arguments))
+
+
+def _audit_operator(arguments: argparse.Namespace) -> int:
+    from conformance.support import operators
+    from conformance.support.table import stored
+
+    table = stored()
+    told, runs = operators.told(table, arguments.op, _wanted(arguments.torch or ">=1.13"), arguments.dtype, _macos(arguments.macos))
+    print("\n".join(told))
+    return 0 if runs else 1
+
+
+def _audit_subject(arguments: argparse.Namespace, config: Config) -> int:
+    from conformance.report import audit as page
+    from conformance.support import audits, recorders
+    from conformance.support.table import stored
+
+    model = subjectspecs.spec(arguments.subject, config, requirements=arguments.requirements)
+    releases = _wanted(arguments.torch or f">={_SINCE}")
+    recordings = _recordings(arguments, config, model, releases)
+    table = stored()
+    for recording in recordings.values():
+        table = recorders.with_own(table, recording)
+    made = audits.of(recordings, table, releases, subject=model.alias, device=arguments.device, macos=_macos(arguments.macos))
+    print("\n".join(page.lines(made, config.project, everything=arguments.all)))
+    folder = config.reports / "audit"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / f"{model.alias}-{arguments.device}.json", page.as_json(made))
+    return made.exit_code
+
+
+def _recordings(
+    arguments: argparse.Namespace, config: Config, model: subjectspecs.SubjectSpec, releases: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Release -> recording: one for all, or with --each one for each release that an environment could be made for."""
+    from conformance.support import recorders
+    from conformance.support.table import stored
+
+    how = recorders.How(stored().entered, arguments.on, arguments.optimizer)
+    if arguments.here:
+        recording = recorders.here(model, how)
+        return {recorders.release_of(recording): recording}
+    if not arguments.each:
+        return {releases[-1]: recorders.provided(config, releases[-1], model, how)}
+    found: dict[str, dict[str, Any]] = {}
+    for release in releases:
+        try:
+            found[release] = recorders.provided(config, release, model, how)
+        except (InstallError, ConfigError) as error:
+            print(f"conformance: torch {release}: {error}", file=sys.stderr)
+    if not found:
+        raise NoEnvironmentError("the subject could be recorded on no release")
+    return found
+
+
+def _wanted(text: str) -> list[str]:
+    from conformance.support.table import stored
+
+    return select_releases(text, stored().releases)
+
+
+def _macos(text: str) -> str:
+    try:
+        return str(Version(text))
+    except InvalidVersion as error:
+        raise ConfigError(f"--macos {text!r} is no version, as 15 or 14.5") from error
+
+
+def upkeep(arguments: argparse.Namespace) -> int:
+    """Read releases into the table that ships."""
+    from conformance.support import registrations, table
+
+    config = config_of(arguments)
+    newest = config.releases[max(config.releases, key=Version)]
+    for version in arguments.release:
+        found = registrations.read(version, config.releases.get(version, newest).python)
+        table.write(table.stored().with_release(version, found.rows))
+        print("\n".join(registrations.lines(found)))
+    return 0

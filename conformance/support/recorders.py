@@ -1,0 +1,91 @@
+"""Recordings of a subject, made in environments that have torch: the one at hand, or one of the tool's own a release."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from conformance import plan as plans
+from conformance.config import Config
+from conformance.environments import Environments
+from conformance.errors import ConfigError
+from conformance.incell.requirementsets import BASE
+from conformance.subjectspecs import SubjectSpec
+from conformance.support.table import Table, with_installed
+
+_PACKAGE = Path(__file__).parent.parent
+#: Dispatch keys whose entries are asked of the recording build's dispatcher.
+KEYS = ("CUDA", "XLA", "Meta")
+_LIMIT_S = 600
+
+
+@dataclass(frozen=True)
+class How:
+    """How a subject is recorded."""
+
+    entered: tuple[str, ...]
+    device: str = "cpu"
+    optimizer: str = "AdamW"
+
+
+def here(model: SubjectSpec, how: How) -> dict[str, Any]:
+    """The recording made in the environment that runs this."""
+    return record(Path(sys.executable), model, how)
+
+
+def provided(config: Config, release: str, model: SubjectSpec, how: How) -> dict[str, Any]:
+    """The recording made in the tool's environment of a release, with what the subject needs. Raises InstallError."""
+    selection = plans.Selection(torch=release, devices=("cpu",), subjects=(model,))
+    planned = plans.make(config, selection).cells[0]
+    environments = Environments(config, lambda line: print(line, file=sys.stderr))
+    base = environments.provide(environments.request(planned))
+    if model.requirements:
+        base = environments.provide(environments.request(planned, f"{BASE}-{model.alias}", model.requirements, base.torch_build))
+    return record(base.python, model, how)
+
+
+def record(python: Path, model: SubjectSpec, how: How) -> dict[str, Any]:
+    """The recording of a subject by an interpreter that has torch. Raises ConfigError with the last lines of what went wrong."""
+    roots = [str(root) for root in model.roots] or [str(_PACKAGE / "subjects")]
+    with tempfile.TemporaryDirectory() as folder:
+        out, settings = Path(folder) / "recording.json", Path(folder) / "settings.json"
+        asked = {"reference": model.reference, "alias": model.alias, "roots": roots, "keys": KEYS, "out": str(out)}
+        asked |= {"entered": how.entered, "device": how.device, "optimizer": how.optimizer}
+        settings.write_text(json.dumps(asked), encoding="utf-8")
+        told = run_in_cell(python, "conformance.incell.auditing", [str(settings)], folder)
+        if not out.is_file():
+            raise ConfigError(f"{model.alias} cannot be recorded: {told}")
+        found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+        return found
+
+
+def run_in_cell(python: Path, module: str, arguments: Sequence[str], folder: str) -> str:
+    """Run a module of ours with an interpreter that has torch; returns the end of what it said on standard error."""
+    variables = {key: value for key, value in os.environ.items() if key not in ("PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV")}
+    variables |= {"PYTHONPATH": str(_PACKAGE.parent), "OMP_NUM_THREADS": "1", "PYTORCH_ENABLE_MPS_FALLBACK": "0"}
+    command = [str(python), "-m", module, *arguments]
+    try:
+        done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return f"it did not end within {_LIMIT_S} s"
+    return "\n".join(done.stderr.strip().splitlines()[-6:]) or f"it ended with {done.returncode}"
+
+
+def with_own(table: Table, recording: dict[str, Any]) -> Table:
+    """The table with what the build that recorded declares for itself, where it brings its declarations."""
+    path = Path(recording["declarations"])
+    return with_installed(table, release_of(recording), path.read_text(encoding="utf-8")) if path.is_file() else table
+
+
+def release_of(recording: dict[str, Any]) -> str:
+    """The release that a recording was made with, without its local part."""
+    return str(Version(recording["torch"]).base_version)
