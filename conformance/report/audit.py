@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from conformance.support.audits import Audit, Row, ranges
+from conformance.mps.audits import Audit, Row, ranges
 
 _SIGNS = {"yes": "·", "composite": "·", "cpu-fallback": "c", "no": "✕", "dtype-no": "d", "os-too-old": "o", "unknown": "?"}
 _LEGEND = (

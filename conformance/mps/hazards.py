@@ -13,7 +13,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from conformance.support.answers import Answer
+from conformance.mps.answers import Answer
 
 if sys.version_info >= (3, 11):
     import tomllib

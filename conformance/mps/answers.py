@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from conformance.support.declarations import DELEGATE, EXPLICIT, IMPLICIT, KERNEL
-from conformance.support.registrations import FALLBACK, PYTHON, STUB
-from conformance.support.table import ABSENT, Table
+from conformance.mps.declarations import DELEGATE, EXPLICIT, IMPLICIT, KERNEL
+from conformance.mps.registrations import FALLBACK, PYTHON, STUB
+from conformance.mps.table import ABSENT, Table
 
 #: The words of a cell, worst first.
 WORDS = ("no", "dtype-no", "os-too-old", "unknown", "cpu-fallback", "composite", "yes")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from conformance.support import hazards
-from conformance.support.answers import STOPS, WORDS, Answer, answer
-from conformance.support.declarations import EXPLICIT, IMPLICIT
-from conformance.support.registrations import DIRECT
-from conformance.support.table import ABSENT, Table
+from conformance.mps import hazards
+from conformance.mps.answers import STOPS, WORDS, Answer, answer
+from conformance.mps.declarations import EXPLICIT, IMPLICIT
+from conformance.mps.registrations import DIRECT
+from conformance.mps.table import ABSENT, Table
 
 #: Composite operators that pick the device's own kernel: what that is on MPS.
 ON_MPS = {

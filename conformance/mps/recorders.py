@@ -19,8 +19,8 @@ from conformance.config import Config
 from conformance.environments import Environments
 from conformance.errors import ConfigError
 from conformance.incell.requirementsets import BASE
+from conformance.mps.table import Table, with_installed
 from conformance.subjectspecs import SubjectSpec
-from conformance.support.table import Table, with_installed
 
 _PACKAGE = Path(__file__).parent.parent
 #: Dispatch keys whose entries are asked of the recording build's dispatcher.

@@ -63,8 +63,8 @@ def audit(arguments: argparse.Namespace) -> int:
 
 
 def _audit_operator(arguments: argparse.Namespace) -> int:
-    from conformance.support import operators
-    from conformance.support.table import stored
+    from conformance.mps import operators
+    from conformance.mps.table import stored
 
     table = stored()
     told, runs = operators.told(table, arguments.op, _wanted(arguments.torch or ">=1.13"), arguments.dtype, _macos(arguments.macos))
@@ -73,9 +73,9 @@ def _audit_operator(arguments: argparse.Namespace) -> int:
 
 
 def _audit_subject(arguments: argparse.Namespace, config: Config) -> int:
+    from conformance.mps import audits, recorders
+    from conformance.mps.table import stored
     from conformance.report import audit as page
-    from conformance.support import audits, recorders
-    from conformance.support.table import stored
 
     model = subjectspecs.spec(arguments.subject, config, requirements=arguments.requirements)
     releases = _wanted(arguments.torch or f">={_SINCE}")
@@ -95,8 +95,8 @@ def _recordings(
     arguments: argparse.Namespace, config: Config, model: subjectspecs.SubjectSpec, releases: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
     """Release -> recording: one for all, or with --each one for each release that an environment could be made for."""
-    from conformance.support import recorders
-    from conformance.support.table import stored
+    from conformance.mps import recorders
+    from conformance.mps.table import stored
 
     how = recorders.How(stored().entered, arguments.on, arguments.optimizer)
     if arguments.here:
@@ -116,7 +116,7 @@ def _recordings(
 
 
 def _wanted(text: str) -> list[str]:
-    from conformance.support.table import stored
+    from conformance.mps.table import stored
 
     return select_releases(text, stored().releases)
 
@@ -130,7 +130,7 @@ def _macos(text: str) -> str:
 
 def upkeep(arguments: argparse.Namespace) -> int:
     """Read releases into the table that ships."""
-    from conformance.support import registrations, table
+    from conformance.mps import registrations, table
 
     config = config_of(arguments)
     newest = config.releases[max(config.releases, key=Version)]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.errors import ConformanceError
-from conformance.support import declarations, wheels
-from conformance.support.declarations import DELEGATE, KERNEL, NONE, Declared
-from conformance.support.machobinaries import MEMBER, Library
+from conformance.mps import declarations, wheels
+from conformance.mps.declarations import DELEGATE, KERNEL, NONE, Declared
+from conformance.mps.machobinaries import MEMBER, Library
 
 #: What hand-written registrations add to the letters of a declaration.
 FALLBACK, STUB, PYTHON = "fsp"

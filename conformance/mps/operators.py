@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from conformance.errors import ConfigError
+from conformance.mps import hazards
+from conformance.mps.answers import STOPS, Answer, answer
+from conformance.mps.audits import ON_MPS
+from conformance.mps.table import ABSENT, Table
 from conformance.selectors import close_matches
-from conformance.support import hazards
-from conformance.support.answers import STOPS, Answer, answer
-from conformance.support.audits import ON_MPS
-from conformance.support.table import ABSENT, Table
 
 #: Namespaces that are part of an operator's name, as in `linalg_qr` for torch.linalg.qr.
 _KEPT = re.compile(r"\b(linalg|fft|special)\.")

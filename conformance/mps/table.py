@@ -15,9 +15,9 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from conformance.support import declarations
-from conformance.support.declarations import DELEGATE, KERNEL
-from conformance.support.registrations import DIRECT, FALLBACK, PYTHON, STUB
+from conformance.mps import declarations
+from conformance.mps.declarations import DELEGATE, KERNEL
+from conformance.mps.registrations import DIRECT, FALLBACK, PYTHON, STUB
 
 #: Written by `conformance mps table`.
 DATA = Path(__file__).parent.parent / "data" / "mps.json"

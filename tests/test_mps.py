@@ -11,11 +11,11 @@ from conftest import ROOT, run_conformance
 
 from conformance import configfile
 from conformance.errors import ConfigError
+from conformance.mps import audits, declarations, hazards, operators, registrations, wheels
+from conformance.mps.answers import answer
+from conformance.mps.machobinaries import MEMBER, Library
+from conformance.mps.table import Table, stored, with_installed
 from conformance.report import audit as page
-from conformance.support import audits, declarations, hazards, operators, registrations, wheels
-from conformance.support.answers import answer
-from conformance.support.machobinaries import MEMBER, Library
-from conformance.support.table import Table, stored, with_installed
 
 #: Release -> kernels, and kernels by delegation, that native_functions.yaml declares: torchgen counts them so, each macOS library has them.
 DECLARED = {
