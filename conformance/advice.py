@@ -27,14 +27,29 @@ _CURES = {
         "write every parameter and buffer in the init function, scalars too", "initialise", "docs/families/init.md"
     ),
     "init.subject_init_repeats": Advice("draw from torch's generator alone, seeded right before; no hash(), time or numpy stream"),
+    "init.subject_init_is_the_cpus": Advice(
+        "seed right before the init, write all that it must write, and let nothing in it depend on the device", "initialise"
+    ),
+    "init.subject_step_repeats": Advice("draw from torch's generators alone; seed or pass on any other one that the step uses"),
+    "init.subject_optimizer_round_trips": Advice("save and restore the optimizer's state_dict with the model's; keep no state beside it"),
     "init.subject_round_trips": Advice("keep what a checkpoint must hold in parameters and persistent buffers", "materialise"),
     "init.subject_copies": Advice("keep no tensor that is on a graph as an attribute: detach what is cached"),
     "init.subject_casts": Advice("make constants beside the input, in its dtype; compute tables in float32 and cast once", "RotaryCache"),
     "mps.subject_equals_float64": Advice("compute norms, softmax and position tables in float32, cast the result", "rms_norm"),
+    "mps.subject_gradients_equal_float64": Advice("keep what backward needs in float32: norms, softmax, long sums", "rms_norm"),
+    "mps.subject_answer_repeats": Advice("draw nothing in forward, and let no earlier call change a later one"),
     "mps.subject_follows_its_device": Advice("make every tensor beside the input or on its device; register what is cached as a buffer"),
     "compile.": Advice("move what breaks the graph out of forward: prints, .item(), branches on data", "", "docs/families/compile.md"),
     "trace.subject_trace": Advice("keep sizes as .size() gives them: no int(), len() or .item()", "causal_mask", "docs/families/trace.md"),
     "trace.subject_export": Advice("name what varies as Dim, and branch on no size or value in forward", "", "docs/families/trace.md"),
+    "trace.subject_fx": Advice(
+        "give torch.fx no branch or loop on sizes or values: torch.fx.wrap what has one, or capture by torch.export",
+        "",
+        "docs/families/trace.md",
+    ),
+    "trace.subject_onnx": Advice(
+        "use ops that the exporter knows, and name what varies; the newer exporter is torch.onnx.export(dynamo=True)"
+    ),
     "rope.": Advice("grow tables with headroom, in their dtype, in the registered buffer, and never while capturing", "RotaryCache"),
 }
 

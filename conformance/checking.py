@@ -10,7 +10,7 @@ from datetime import date
 
 from packaging.version import Version
 
-from conformance import apis, matrix, results
+from conformance import apis, declared, matrix, results
 from conformance.cells import Cell, this_platform
 from conformance.config import Config, Release
 from conformance.errors import ConformanceError, NoEnvironmentError
@@ -18,7 +18,7 @@ from conformance.expectations import Expectation
 from conformance.gate import judge
 from conformance.plan import Plan, Selection
 from conformance.report import build
-from conformance.report.check import lines
+from conformance.report.check import lines, standings
 from conformance.subjectspecs import SubjectSpec
 from conformance.supervisor import Options
 
@@ -49,6 +49,15 @@ def _newer_apis(plan: Plan, model: SubjectSpec, config: Config) -> list[str]:
     return ["", f"newer than torch {lowest}, by its source", *(f"  {line}" for line in told)] if found else []
 
 
+def _claims(plan: Plan, model: SubjectSpec, config: Config, cells: Sequence[results.CellResult]) -> list[str]:
+    """What the project's pyproject claims, where it is the project's own model that was checked."""
+    if not model.own or not (config.project / "pyproject.toml").is_file():
+        return []
+    pythons = {planned.cell.version: planned.cell.python for planned in plan.cells}
+    told = declared.lines(declared.read(config.project), standings(cells, model.alias), pythons)
+    return ["", "what its pyproject claims", *told]
+
+
 def check(config: Config, plan: Plan, options: Options, model: SubjectSpec, expectations: Sequence[Expectation]) -> int:
     """Run the plan, build the report, print what it says of the model; 1 where a check fails, 4 or 5 as the matrix has them."""
     failed = 0
@@ -62,6 +71,7 @@ def check(config: Config, plan: Plan, options: Options, model: SubjectSpec, expe
     found = results.read(config.reports, {str(cell.cell) for cell in plan.cells})
     judgement = judge(found, expectations, date.today())
     page = build(found, expectations, judgement, config.reports)
-    print("\n".join([*lines(found.cells, model.alias), *_newer_apis(plan, model, config)]))
+    told = [*lines(found.cells, model.alias), *_claims(plan, model, config, found.cells), *_newer_apis(plan, model, config)]
+    print("\n".join(told))
     print(f"report: {page}")
     return failed or judgement.exit_code

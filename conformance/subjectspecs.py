@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from conformance import entrypoints
 from conformance.errors import ConfigError
 from conformance.keys import files_digest
 
@@ -35,12 +36,16 @@ _MOST_FILES = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class SubjectSpec:
-    """One subject to check. `roots` hold its code: they are put on the import path, and the first to be blamed."""
+    """One subject to check. `roots` hold its code: they are put on the import path, and the first to be blamed.
+
+    `own` says that it belongs to the project whose pyproject is read, and no library brings it.
+    """
 
     alias: str
     reference: str
     requirements: tuple[str, ...] = ()
     roots: tuple[Path, ...] = ()
+    own: bool = False
 
     def sources(self) -> list[Path]:
         """The Python files of its code: those of the project, or, of a subject in a file, that file and those beside it."""
@@ -54,26 +59,31 @@ class SubjectSpec:
 
 
 def spec(text: str, config: Config, *, alias: str = "", requirements: Sequence[str] = ()) -> SubjectSpec:
-    """The subject that `text` names: a configured or built-in one, `library:Model`, `package.module:build` or `file.py:build`.
+    """The subject that `text` names: a configured, built-in or announced one, `library:Model`, `package.module:build` or `file.py:build`.
 
     Raises ConfigError for what can be none of these, and for requirements that are none.
     """
     configured = config.subjects.get(text, {})
-    reference = str(configured.get("build", text))
     wanted = (*configured.get("requirements", ()), *requirements)
     for requirement in wanted:
         _check_requirement(requirement)
     if text in BUILTIN and not configured:
         return SubjectSpec(alias=text, reference=f"conformance.subjects.{text}:SUBJECT", requirements=(*BUILTIN[text], *wanted))
+    pyproject = _pyproject(config.project)
+    announced = None if configured else entrypoints.find(text, pyproject)
+    reference = announced.reference if announced else str(configured.get("build", text))
+    named = text if configured or announced else ""
+    if announced and announced.requirement:
+        return SubjectSpec(alias=_alias(alias or named), reference=reference, requirements=(announced.requirement, *wanted))
     place, _, name = reference.partition(":")
     library = LIBRARIES.get(place)
     if library is not None and name:
         roots = (config.project,) if place == "nanochat" else ()
-        own = _alias(alias or (text if configured else name))
-        return SubjectSpec(alias=own, reference=reference, requirements=(*library, *wanted), roots=roots)
+        return SubjectSpec(alias=_alias(alias or named or name), reference=reference, requirements=(*library, *wanted), roots=roots)
     reference, roots = _placed(reference, config.project)
-    own = _alias(alias or (text if configured else _told(reference)))
-    return SubjectSpec(alias=own, reference=reference, requirements=(*_project(config.project, reference), *wanted), roots=roots)
+    project = _project(config.project, reference, pyproject)
+    own = _alias(alias or named or _told(reference))
+    return SubjectSpec(alias=own, reference=reference, requirements=(*project, *wanted), roots=roots, own=True)
 
 
 def _is_file(reference: str) -> bool:
@@ -116,15 +126,14 @@ def _placed(reference: str, project: Path) -> tuple[str, tuple[Path, ...]]:
     return reference, (source, project) if source.is_dir() else (project,)
 
 
-def _project(project: Path, reference: str) -> tuple[str, ...]:
-    """The user's project as a requirement, installed in place, where it can be installed; a single file needs no project."""
-    if _is_file(reference):
-        return ()
+def _pyproject(project: Path) -> dict[str, Any]:
     path = project / "pyproject.toml"
-    table: dict[str, Any] = {}
-    if path.is_file():
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    if "build-system" not in table and not (project / "setup.py").is_file():
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _project(project: Path, reference: str, table: dict[str, Any]) -> tuple[str, ...]:
+    """The user's project as a requirement, installed in place, where it can be installed; a single file needs no project."""
+    if _is_file(reference) or ("build-system" not in table and not (project / "setup.py").is_file()):
         return ()
     name = table.get("project", {}).get("name") or re.sub(r"[^A-Za-z0-9]+", "-", project.name).strip("-") or "project"
     return (f"{name} @ {project.as_uri()}",)

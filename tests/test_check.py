@@ -11,11 +11,12 @@ import pytest
 from builders import cell, record, result
 from conftest import ROOT, project_with, run_conformance
 
-from conformance import configfile, subjectspecs
+from conformance import configfile, declared, subjectspecs
 from conformance.advice import advice
+from conformance.drift import ulps
 from conformance.errors import ConfigError
 from conformance.plan import CaseFile, Selection, case_files
-from conformance.report.check import lines
+from conformance.report.check import lines, standings
 
 MODELS = ROOT / "tests" / "models"
 
@@ -124,14 +125,104 @@ def test_a_line_of_our_own_is_not_what_a_user_can_mend() -> None:
 
 def test_the_answer_gives_the_range_that_may_be_claimed() -> None:
     told = _told(("2.9.1", {}), ("2.10.0", WRONG))
-    assert "requires on cpu: torch ==2.9.* passes every check" in told
-    assert told[-1].strip() == "torch >=2.9 builds, initialises and runs right in eager mode"
+    ranges = [re.split(" {2,}", line.strip()) for line in told[told.index("requires on cpu") + 1 :]]
+    assert ranges == [["eager", "torch >=2.9"], ["torch.jit.trace", "torch ==2.9.*"], ["every check passes", "torch ==2.9.*"]]
 
 
 def test_faults_that_differ_are_told_apart() -> None:
     loud = {**WRONG, "verdict": "raises", "exception": {"type": "RuntimeError", "message": "m"}}
     told = [line for line in _told(("2.9.1", loud), ("2.10.0", WRONG)) if "on ==" in line]
     assert [("silent" in line, "loud" in line) for line in told] == [(False, True), (True, False)]
+
+
+ANNOUNCED = '[project]\nname = "pkg"\n[project.entry-points."torch_conformance.subjects"]\ntiny = "pkg.models:tiny"\n'
+
+
+def test_an_entry_point_of_the_project_names_a_subject(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(ANNOUNCED, encoding="utf-8")
+    found = _spec(tmp_path, "tiny")
+    assert (found.alias, found.reference, found.own) == ("tiny", "pkg.models:tiny", True)
+
+
+def test_an_installed_package_announces_its_subjects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "site" / "zoo-1.2.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo\nVersion: 1.2\n", encoding="utf-8")
+    (folder / "entry_points.txt").write_text("[torch_conformance.subjects]\nlion = zoo.cats:lion\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    found = _spec(tmp_path, "lion", requirements=["einops"])
+    assert (found.alias, found.reference, found.requirements, found.own) == ("lion", "zoo.cats:lion", ("zoo==1.2", "einops"), False)
+
+
+ANSWER = {"kind": "tensor", "dtype": "float32", "shape": [2], "digest": "a", "values": [1.0, -2.0]}
+
+
+def test_the_drift_of_the_answer_is_told_in_ulp() -> None:
+    moved = {**ANSWER, "digest": "b", "values": [1.0000001192092896, -2.0]}
+    outcomes = (("2.8.0", ANSWER), ("2.9.1", ANSWER), ("2.10.0", moved), ("2.11.0", ANSWER))
+    cells = [
+        (where, [record(where, "mps.subject_answer_repeats[net]", observations={"answer": seen})])
+        for torch, seen in outcomes
+        for where in [cell(torch)]
+    ]
+    told = lines(result(*cells).cells, "net")
+    start = told.index("between releases")
+    assert [line.strip() for line in told[start + 1 : start + 5]] == [
+        "forward, on equal weights",
+        "2.8.0 to 2.9.1: equal bits",
+        "2.10.0: other bits, up to 1 ULP from 2.9.1",
+        "2.11.0: other bits, up to 1 ULP from 2.10.0, back to the bits of A",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "first", "second", "apart"),
+    [
+        ("float32", [0.0, 1.0], [-0.0, 1.0], 0),
+        ("float32", [-1.401298464324817e-45], [1.401298464324817e-45], 2),
+        ("bfloat16", [1.0], [1.0078125], 1),
+        ("float16", [1.0, "nan"], [1.0009765625, "nan"], 1),
+        ("float32", [1.0], ["nan"], None),
+        ("float32", ["inf"], [1.0], None),
+        ("int64", [1], [2], None),
+    ],
+)
+def test_a_distance_in_ulp(dtype: str, first: list[object], second: list[object], apart: int | None) -> None:
+    one, two = ({"dtype": dtype, "shape": [len(values)], "values": values} for values in (first, second))
+    assert ulps(one, two) == apart
+
+
+CLAIMING = '[project]\nname = "pkg"\nrequires-python = ">=3.11"\ndependencies = ["numpy", "torch>=2.9.1"]\n'
+
+
+def _claims(tmp_path: Path, *outcomes: tuple[str, str], pyproject: str = CLAIMING) -> str:
+    (tmp_path / "pyproject.toml").write_text(pyproject, encoding="utf-8")
+    cells = [(where, [record(where, "init.subject_copies[net]", verdict)]) for torch, verdict in outcomes for where in [cell(torch)]]
+    found = standings(result(*cells).cells, "net")
+    return "\n".join(declared.lines(declared.read(tmp_path), found, dict.fromkeys(found, "3.10")))
+
+
+def test_a_claim_that_is_too_wide_is_told_with_its_loudness(tmp_path: Path) -> None:
+    told = _claims(tmp_path, ("2.9.1", "wrong"), ("2.10.0", "raises"), ("2.11.0", "pass"))
+    assert "torch>=2.9.1 (dependencies): too wide, 2.9.1 fails in silence (init.copies)" in told
+    assert "torch>=2.9.1 (dependencies): too wide, 2.10.0 fails loudly (init.copies)" in told
+    assert "what was measured bears out torch>=2.11" in told
+
+
+def test_a_claim_that_is_too_narrow_is_told(tmp_path: Path) -> None:
+    told = _claims(tmp_path, ("2.8.0", "pass"), ("2.9.1", "pass"))
+    assert "torch>=2.9.1 (dependencies): too narrow, 2.8.0 would do as well" in told
+    assert "requires-python >=3.11: leaves out Python 3.10, which torch 2.8.0, 2.9.1 was planned with" in told
+
+
+def test_a_claim_that_holds_and_one_that_is_not_made(tmp_path: Path) -> None:
+    assert "holds on every measured release" in _claims(tmp_path, ("2.9.1", "pass"))
+    assert "no release of it was measured" in _claims(tmp_path, ("2.8.0", "raises"))
+    assert "nothing of torch" in _claims(tmp_path, ("2.8.0", "pass"), pyproject="[project]\nname = 'pkg'\n")
+
+
+def test_what_was_not_measured_claims_nothing(tmp_path: Path) -> None:
+    assert "no release of it was measured" in _claims(tmp_path, ("2.9.1", "error"))
 
 
 @pytest.mark.parametrize("verdict", ["pass", "unsupported", "error", "missing"])

@@ -124,6 +124,16 @@ def test_blame_is_the_innermost_line_of_the_case(cases: tuple[ModuleType, tuple[
     assert "_error" not in outcome.trace
 
 
+def test_a_long_message_keeps_whole_lines_of_both_its_ends() -> None:
+    middle = "\n".join(f"/home/somebody/frame_{number}.py" for number in range(1000))
+    outcome = judge(RuntimeError(f"The following operation failed in the TorchScript interpreter\n{middle}\nsizes differ"), "call", ("/",))
+    assert outcome.reason == "RuntimeError: sizes differ"
+    assert outcome.exception is not None
+    lines = outcome.exception["message"].splitlines()
+    assert len(outcome.exception["message"]) <= 4100
+    assert all(line.startswith("/home/somebody/frame_") and line.endswith(".py") for line in lines[1:-1] if line != "...")
+
+
 def test_a_roll_up_takes_the_worst() -> None:
     assert worst([Verdict.PASS, Verdict.UNSUPPORTED, Verdict.RAISES, Verdict.CRASH]) is Verdict.CRASH
     assert worst([Verdict.UNSUPPORTED, Verdict.PASS]) is Verdict.PASS

@@ -15,7 +15,7 @@ TEMPLATE = PACKAGE / "templates" / "case.py"
 IN_CELL = ("incell", "guards", "instruments", "subjects")
 ALLOWED = {*sys.stdlib_module_names, "pytest", "_pytest", "packaging", "torch", "torch_xla", "numpy"}
 #: What a requirement set brings may be imported inside a function, where the requirement is declared.
-DECLARED = {"transformers", "einops", "timm", "nanochat"}  # by the requirement set of a case or a subject
+DECLARED = {"transformers", "einops", "timm", "nanochat", "onnx", "onnxruntime"}  # by the requirement set of a case or a subject
 
 
 def _imports(path: Path, *, module_level: bool) -> set[str]:

@@ -1,4 +1,4 @@
-"""Checks of any model's weights: what a checkpoint keeps, what a copy keeps, what a cast keeps."""
+"""Checks of any model's weights: what a checkpoint, a copy and a cast keep, and what an init on the device draws."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from conformance.guards import materialise
 from conformance.incell import catches, dtypes, subjects, values
+from conformance.incell.torchstate import seed_all
+from conformance.instruments import poison
+from conformance.instruments.bits import same_bits
 from conformance.instruments.generalization import difference_of
 from conformance.instruments.snapshots import tensors_of
 
@@ -131,3 +135,58 @@ def test_subject_casts(lower: Code, subject: Any, dtype: torch.dtype, device: to
     observe("relative_error", apart, better="lower")
     assert {tensor.dtype for tensor in got} == {dtype}
     assert apart < 0.1
+
+
+def initialise_where_it_lives(subject: Any, device: torch.device) -> nn.Module:
+    """Memory on the device, the seed, then the init; what it forgets holds one number, and is another check's affair."""
+    model = poison.fill(materialise(subject.skeleton(), device), 1)
+    seed_all(0, device.type)
+    subject.initialise(model)
+    return model
+
+
+def seeds_by_the_clock(subject: Any, device: torch.device) -> nn.Module:
+    """Whatever the stream stands at."""
+    model = materialise(subject.skeleton(), device)
+    torch.seed()
+    subject.initialise(model)
+    return model
+
+
+def leaves_fresh_memory(subject: Any, device: torch.device) -> nn.Module:
+    """Memory on the device, for a checkpoint that never comes."""
+    return poison.fill(materialise(subject.skeleton(), device), 1)
+
+
+def _all(model: nn.Module) -> dict[str, Tensor]:
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return {name: (torch.view_as_real(x) if x.is_complex() else x).detach().cpu().double().flatten() for name, x in named}
+
+
+def _of_another_distribution(there: Tensor, here: Tensor) -> bool:
+    """Whether two draws of one distribution could hardly be so far apart: eight standard errors of mean or spread.
+
+    What is no draw, a constant or a table, must be the same up to rounding; of a single number nothing can be told.
+    """
+    if here.numel() < 2 or torch.allclose(there, here, rtol=1e-4, atol=1e-4, equal_nan=True):
+        return False
+    spread, error = float(here.std()), float(here.std()) * here.numel() ** -0.5
+    return not (abs(float(there.mean() - here.mean())) <= 12 * error and abs(float(there.std()) - spread) <= 8 * error)
+
+
+@values
+@subjects()
+@catches(seeds_by_the_clock, leaves_fresh_memory, init=initialise_where_it_lives)
+def test_subject_init_is_the_cpus(init: Code, subject: Any, device: torch.device, observe: Observe) -> None:
+    """A subject initialised on its device repeats there under one seed, and draws from what it draws from on the CPU.
+
+    pytorch/torchtitan#1777. Bits are observed, not held equal: each kind of device has a stream of its own. 1.13 to 2.15.
+    """
+    here = _all(initialise_where_it_lives(subject, torch.device("cpu")))
+    there, again = _all(init(subject, device)), _all(init(subject, device))
+    observe("bits", torch.cat(list(there.values())).float())
+    observe("bits_of_the_cpu", torch.cat(list(here.values())).float())
+    other = [name for name in there if not same_bits(there[name].nan_to_num(), again[name].nan_to_num())]
+    assert not other, f"other numbers under the same seed: {', '.join(other)}"
+    wrong = [name for name in there if _of_another_distribution(there[name], here[name])]
+    assert not wrong, f"not what the CPU draws: {', '.join(wrong)}"

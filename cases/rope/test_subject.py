@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from conformance.incell import catches, subjects, values
+from conformance.incell import catches, requires, subjects, uncounted, values
 from conformance.instruments.bits import same_bits
+from conformance.instruments.compilation import compiling
+from conformance.instruments.generalization import difference_of
 from conformance.instruments.snapshots import tensors_of
 
 Code = Callable[..., Any]
@@ -31,16 +34,38 @@ def _by_elements(subject: Any) -> list[str]:
     return sorted(subject.variations, key=lambda name: sum(x.numel() for x in subject.inputs(name)))
 
 
-def _grown(subject: Any, model: nn.Module, device: torch.device) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Name, tensor before and tensor after, of what changed its shape while the model saw larger and larger inputs."""
-    names = _by_elements(subject)
-    model(*subject.inputs(names[0], device))
-    before = {name: (tensor, tensor.detach().clone()) for name, tensor in _held(model).items()}
-    for name in names[1:]:
-        model(*subject.inputs(name, device))
-    for name, after in _held(model).items():
-        if name in before and before[name][0].shape != after.shape:
-            yield name, before[name][1], after
+Growth = tuple[str, Tensor, Tensor]
+
+
+def _grown(names: list[str], subject: Any, model: nn.Module, run: Code, device: torch.device) -> Iterator[Growth]:
+    """Name, tensor before and tensor after, of what changed its shape while `run` saw the variations `names`, the smallest first.
+
+    Twice where it grew with the first of them and again later: from what was built, and from what that left.
+    """
+    stages = [_kept(model)]
+    for some in (names[:1], names[1:]):
+        for name in some:
+            run(*subject.inputs(name, device))
+        stages.append(_kept(model))
+    for before, after in (stages[:2], stages[1:]):
+        yield from ((name, before[name], now) for name, now in after.items() if name in before and before[name].shape != now.shape)
+
+
+def _kept(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in _held(model).items()}
+
+
+def _names(grown: Iterable[Growth]) -> str:
+    return ", ".join(dict.fromkeys(name for name, _, _ in grown)) or "none"
+
+
+def _check_growth(grown: list[Growth], registered: set[str], model: nn.Module) -> None:
+    for name, before, after in grown:
+        assert after.dtype == before.dtype, f"{name} became {after.dtype}, was {before.dtype}"
+        assert after.device == before.device, f"{name} went to {after.device}"
+        assert (name in registered) == (name in dict(model.named_buffers())), f"{name} is not registered any more"
+        kept = tuple(slice(0, min(a, b)) for a, b in zip(before.shape, after.shape))
+        assert same_bits(after[kept], before[kept]), f"{name} lost the rows that it had"
 
 
 def run_as_it_is(model: nn.Module) -> nn.Module:
@@ -75,14 +100,41 @@ def test_subject_growth_keeps(wrap: Code, subject: Any, device: torch.device, ob
     model = wrap(subject.build()).to(device)
     registered = {name for name, _ in model.named_buffers()}
     with torch.no_grad():
-        grown = list(_grown(subject, model, device))
-    observe("grown", ", ".join(name for name, _, _ in grown) or "none")
-    for name, before, after in grown:
-        assert after.dtype == before.dtype, f"{name} became {after.dtype}, was {before.dtype}"
-        assert after.device == before.device, f"{name} went to {after.device}"
-        assert (name in registered) == (name in dict(model.named_buffers())), f"{name} is not registered any more"
-        kept = tuple(slice(0, min(a, b)) for a, b in zip(before.shape, after.shape))
-        assert same_bits(after[kept], before[kept]), f"{name} lost the rows that it had"
+        grown = list(_grown(_by_elements(subject), subject, model, model, device))
+    observe("grown", _names(grown))
+    _check_growth(grown, registered, model)
+
+
+@requires("compile")
+@uncounted("what is measured is a compiler")
+@values
+@subjects()
+@catches(Regrowing, wrap=run_as_it_is)
+def test_subject_growth_compiles(wrap: Code, subject: Any, device: torch.device, observe: Observe, stage: Any) -> None:
+    """What a subject grows in forward keeps what it must under torch.compile too, and its answers are eager's.
+
+    pytorch/pytorch#124717, karpathy/nanochat#612; observed is how often it was compiled again. Nothing is compiled where nothing
+    grows. 2.0 to 2.15.
+    """
+    names = _by_elements(subject)
+    model = wrap(subject.build()).to(device).eval()
+    eager, registered = copy.deepcopy(model), {name for name, _ in model.named_buffers()}
+    with torch.no_grad():
+        growing = _names(_grown(names, subject, eager, eager, device))
+    observe("grown", growing)
+    if growing == "none":
+        return
+    with torch.no_grad(), stage("compile"), compiling(model) as (compiled, report):
+
+        def run(*inputs: Tensor) -> None:
+            difference = difference_of(eager(*inputs), compiled(*inputs))
+            assert not difference, f"compiled code answers otherwise while it grows: {difference}"
+
+        grown = list(_grown([names[0], names[-1]], subject, model, run, device))
+    observe("recompiles", len(report.recompiles), better="lower")
+    observe("recompiles_told", "; ".join(report.recompiles) or "none")
+    assert _names(grown) == growing, "compiled code grows other tensors than eager code does"
+    _check_growth(grown, registered, model)
 
 
 class GrowingWhileInferring(nn.Module):

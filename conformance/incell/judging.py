@@ -144,9 +144,17 @@ def _type_name(error: BaseException, case_roots: tuple[str, ...]) -> str:
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error)[:TAIL]
+        return _shortened(str(error))
     except Exception as broken:
         return f"<its message could not be read: {type(broken).__name__}>"
+
+
+def _shortened(message: str) -> str:
+    """At most TAIL characters or so: whole lines of its beginning and of its end, where TorchScript says what happened."""
+    if len(message) <= TAIL:
+        return message
+    head, end = message[: TAIL // 2], message[-TAIL // 2 :]
+    return f"{head.rpartition(chr(10))[0] or head}\n...\n{end.partition(chr(10))[2] or end}"
 
 
 def _first_line(message: str) -> str:

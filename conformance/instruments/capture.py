@@ -161,13 +161,18 @@ def _mode(strict: bool | None) -> dict[str, Any]:
 
 
 def _shapes(module: nn.Module, arguments: Sequence[Any], dynamic: Dynamic, bounds: Bounds) -> dict[str, Any]:
-    names = list(dict.fromkeys(name for axes in dynamic for name in axes.values()))
     if hasattr(torch.export, "Dim"):
-        dims = {name: _dim(name, bounds.get(name)) for name in names}
-        shapes = tuple({axis: dims[name] for axis, name in axes.items()} or None for axes in dynamic)
-        kinds = [parameter.kind for parameter in inspect.signature(module.forward).parameters.values()]
-        return {"dynamic_shapes": (shapes,) if kinds == [inspect.Parameter.VAR_POSITIONAL] else shapes}
+        return {"dynamic_shapes": dynamic_shapes(module, dynamic, bounds)}
     return {"constraints": _constraints(arguments, dynamic, bounds)}
+
+
+def dynamic_shapes(module: nn.Module, dynamic: Dynamic, bounds: Bounds) -> tuple[Any, ...]:
+    """`dynamic` as torch.export takes it from 2.2: the axes of each argument as Dim, equal names the same one."""
+    names = list(dict.fromkeys(name for axes in dynamic for name in axes.values()))
+    dims = {name: _dim(name, bounds.get(name)) for name in names}
+    shapes = tuple({axis: dims[name] for axis, name in axes.items()} or None for axes in dynamic)
+    kinds = [parameter.kind for parameter in inspect.signature(module.forward).parameters.values()]
+    return (shapes,) if kinds == [inspect.Parameter.VAR_POSITIONAL] else shapes
 
 
 def _dim(name: str, bound: tuple[int, int] | None) -> Any:

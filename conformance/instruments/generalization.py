@@ -62,7 +62,9 @@ def judge_outcomes(outcomes: Sequence[Outcome], observe: Observe | None = None) 
             raise outcome.error
 
 
-def compare(name: str, eager: Callable[..., Any], captured: Callable[..., Any], arguments: Sequence[Any]) -> Outcome:
+def compare(
+    name: str, eager: Callable[..., Any], captured: Callable[..., Any], arguments: Sequence[Any], tolerance: float = TOLERANCE
+) -> Outcome:
     """The outcome of one variation; both sides get their own copies of the tensors in `arguments`."""
     expected, refusal = _attempt(eager, arguments)
     got, error = _attempt(captured, arguments)
@@ -71,28 +73,31 @@ def compare(name: str, eager: Callable[..., Any], captured: Callable[..., Any], 
         return Outcome(name, difference)
     if error is not None:
         return Outcome(name, error=error)
-    return Outcome(name, difference=difference_of(expected, got))
+    return Outcome(name, difference=difference_of(expected, got, tolerance=tolerance))
 
 
-def difference_of(expected: Any, got: Any, path: str = "output") -> str:
-    """How `got` differs from `expected`, in words; empty when they agree in structure, dtype, shape and numbers."""
+def difference_of(expected: Any, got: Any, path: str = "output", *, tolerance: float = TOLERANCE) -> str:
+    """How `got` differs from `expected`, in words; empty when they agree in structure, dtype, shape and numbers.
+
+    `tolerance` is relative and absolute, and is widened for low precision.
+    """
     if isinstance(expected, torch.Tensor):
-        return _tensor_difference(expected, got, path)
+        return _tensor_difference(expected, got, path, tolerance)
     if dataclasses.is_dataclass(expected) and not isinstance(expected, type):
         names = [field.name for field in dataclasses.fields(expected)]
-        return _first(difference_of(getattr(expected, n), getattr(got, n, None), f"{path}.{n}") for n in names)
+        return _first(difference_of(getattr(expected, n), getattr(got, n, None), f"{path}.{n}", tolerance=tolerance) for n in names)
     if isinstance(expected, Mapping):
         if not isinstance(got, Mapping) or list(expected) != list(got):
             return f"{path}: keys {list(expected)}, got {list(got) if isinstance(got, Mapping) else type(got).__name__}"
-        return _first(difference_of(expected[key], got[key], f"{path}[{key!r}]") for key in expected)
+        return _first(difference_of(expected[key], got[key], f"{path}[{key!r}]", tolerance=tolerance) for key in expected)
     if isinstance(expected, (tuple, list)):
         if not isinstance(got, (tuple, list)) or len(expected) != len(got):
             return f"{path}: {len(expected)} items, got {len(got) if isinstance(got, (tuple, list)) else type(got).__name__}"
-        return _first(difference_of(e, g, f"{path}[{i}]") for i, (e, g) in enumerate(zip(expected, got)))
+        return _first(difference_of(e, g, f"{path}[{i}]", tolerance=tolerance) for i, (e, g) in enumerate(zip(expected, got)))
     return "" if type(expected) is type(got) and expected == got else f"{path}: {expected!r}, got {got!r}"
 
 
-def _tensor_difference(expected: torch.Tensor, got: Any, path: str) -> str:
+def _tensor_difference(expected: torch.Tensor, got: Any, path: str, tolerance: float) -> str:
     if not isinstance(got, torch.Tensor):
         return f"{path}: a tensor, got {type(got).__name__}"
     for what in ("dtype", "shape"):
@@ -104,8 +109,8 @@ def _tensor_difference(expected: torch.Tensor, got: Any, path: str) -> str:
         return ""
     a, b = expected.detach().cpu(), got.detach().cpu()  # on the host: comparing is not what the case measures
     inexact = a.is_floating_point() or a.is_complex()
-    tolerance = LOW_PRECISION.get(a.dtype, TOLERANCE)
-    close = torch.isclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True) if inexact else a == b
+    allowed = max(tolerance, LOW_PRECISION.get(a.dtype, 0.0))
+    close = torch.isclose(a, b, rtol=allowed, atol=allowed, equal_nan=True) if inexact else a == b
     if bool(close.all()):
         return ""
     return f"{path}: {int((~close).sum())} of {a.numel()} elements differ"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from conformance.guards.rotary import RotaryCache, rotate
 from conformance.instruments.compilation import Report
-from conformance.instruments.generalization import Observe, Outcome, compare, judge_outcomes
+from conformance.instruments.generalization import TOLERANCE, Observe, Outcome, compare, judge_outcomes
 from conformance.instruments.shrinking import smallest
 
 
@@ -49,16 +49,17 @@ def check_model(
     device: torch.device,
     observe: Observe,
     lines: Sequence[Mapping[str, Any]] = (),
+    tolerance: float = TOLERANCE,
 ) -> None:
-    """Hold `captured` against `eager` on all variations of `subject`.
+    """Hold `captured` against `eager` on all variations of `subject`, up to `tolerance`.
 
     Where one fails, `smallest_failing` is observed (its sizes by axis), and the error is blamed on the first of `lines` outside torch.
     Raises as `check_generalizes` does.
     """
-    outcomes = [compare(name, eager, captured, arguments) for name, arguments in subject.all_inputs(device).items()]
+    outcomes = [compare(name, eager, captured, arguments, tolerance) for name, arguments in subject.all_inputs(device).items()]
     failing = [outcome for outcome in outcomes if outcome.text != "ok"]
     if failing and subject.resize is not None:
-        observe("smallest_failing", _told(_smallest(subject, eager, captured, device, failing)))
+        observe("smallest_failing", _told(_smallest(subject, eager, captured, device, failing, tolerance)))
     try:
         judge_outcomes(outcomes, observe)
     except Exception as error:
@@ -83,7 +84,12 @@ def blame_first(error: Exception, lines: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _smallest(
-    subject: Any, eager: Callable[..., Any], captured: Callable[..., Any], device: torch.device, failing: Sequence[Outcome]
+    subject: Any,
+    eager: Callable[..., Any],
+    captured: Callable[..., Any],
+    device: torch.device,
+    failing: Sequence[Outcome],
+    tolerance: float,
 ) -> dict[str, int] | None:
     """The smallest input that fails as the worst variation does: in silence where one does."""
     silent = any(outcome.error is None for outcome in failing)
@@ -94,7 +100,7 @@ def _smallest(
             eager(*arguments)
         except Exception:  # sizes that the model itself refuses
             return False
-        outcome = compare("", eager, captured, arguments)
+        outcome = compare("", eager, captured, arguments, tolerance)
         return bool(outcome.difference) if silent else outcome.text != "ok"
 
     return smallest(subject.sizes(), fails)

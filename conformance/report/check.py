@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
+from conformance import drift
 from conformance.advice import advice
 from conformance.artifacts import Record
 from conformance.compare import intervals, spans
+from conformance.declared import Standing
 from conformance.incell.verdicts import Verdict
 from conformance.plaintext import one_line
 from conformance.report.grid import SIGNS
@@ -25,6 +27,16 @@ LOUDNESS = {
 }
 #: Lines of our own cases and instruments are not what a user can mend.
 _OURS = ("<cases", "<conformance>")
+#: Each use of a model and what the ids of its checks begin with.
+EAGER = "eager"
+USES = {
+    EAGER: ("init.", "mps.", "rope.subject_growth_keeps", "rope.subject_trains", "user."),
+    "torch.compile": ("compile.", "rope.subject_growth_compiles"),
+    "torch.jit.trace": ("trace.subject_trace",),
+    "torch.export": ("trace.subject_export",),
+    "torch.fx": ("trace.subject_fx",),
+    "ONNX": ("trace.subject_onnx",),
+}
 _FAULTS = (*LOUDNESS, Verdict.ERROR, Verdict.MISSING)
 
 
@@ -51,7 +63,10 @@ def _of_device(cells: Sequence[CellResult], alias: str, device: str) -> list[str
     cases = list(dict.fromkeys(case for found in outcomes.values() for case in found))
     table = ["", f"{alias} on {device}", *_table(cases, outcomes)]
     faults = [line for case in cases for line in _faults(case, outcomes)]
-    return [*table, *(["", "faults", *faults] if faults else []), "", *_ranges(cases, outcomes, device)]
+    moved = drift.between(cases, outcomes)
+    paragraphs = {"faults": faults, "between releases": moved}
+    told = [line for head, found in paragraphs.items() if found for line in ("", head, *found)]
+    return [*table, *told, "", *_ranges(cases, outcomes, device)]
 
 
 def _table(cases: Sequence[str], outcomes: dict[Version, dict[str, Record]]) -> Iterator[str]:
@@ -110,22 +125,36 @@ def _grouped(case: str, outcomes: dict[Version, dict[str, Record]]) -> list[Faul
 
 
 def _ranges(cases: Sequence[str], outcomes: dict[Version, dict[str, Record]], device: str) -> Iterator[str]:
-    """The releases that the model may claim: all of its checks pass, or it runs and only captures and precision fail."""
-    strict = {version: _worst(found.values()) for version, found in outcomes.items()}
-    yield f"requires on {device}: {_range(strict)} passes every check"
-    needed = {version: _worst(record for case, record in found.items() if _basic(case)) for version, found in outcomes.items()}
-    if intervals(needed) != intervals(strict):
-        yield f"{' ' * len(f'requires on {device}')}  {_range(needed)} builds, initialises and runs right in eager mode"
+    """The releases that the model may claim, for each use of it that was checked, then those that pass every check."""
+    uses = {use: starts for use, starts in USES.items() if any(case.startswith(starts) for case in cases)}
+    yield f"requires on {device}"
+    for use, starts in uses.items():
+        yield f"  {use:<24}{_range(_verdicts(outcomes, starts))}"
+    if len(uses) > 1:
+        yield f"  {'every check passes':<24}{_range(_verdicts(outcomes, ('',)))}"
+
+
+def _verdicts(outcomes: dict[Version, dict[str, Record]], starts: tuple[str, ...]) -> dict[Version, Verdict | None]:
+    """The worst verdict of each release among the cases whose ids begin so."""
+    return {version: _worst(record for case, record in found.items() if case.startswith(starts)) for version, found in outcomes.items()}
 
 
 def _range(verdicts: dict[Version, Verdict | None]) -> str:
     """The releases that pass, as one says it."""
     told = intervals(verdicts)
-    return {"none": "no measured release", "unknown": "nothing was measured that"}.get(told, f"torch {told}")
+    return {"none": "no measured release", "unknown": "nothing was measured"}.get(told, f"torch {told}")
 
 
-def _basic(case: str) -> bool:
-    return case.partition(".")[0] in ("init", "mps", "rope", "user")
+def standings(cells: Sequence[CellResult], alias: str) -> dict[Version, Standing]:
+    """How each release did in eager mode, the worst of its devices: what a requirement on torch promises."""
+    found: dict[Version, list[Record]] = {}
+    for cell in cells:
+        own = [record for case, record in cell.outcomes().items() if case.startswith(USES[EAGER]) and record["subject"] in (alias, None)]
+        found.setdefault(cell.cell.version, []).extend(own)
+    return {
+        version: Standing(_worst(records), tuple(record for record in records if Verdict(record["verdict"]) in LOUDNESS))
+        for version, records in found.items()
+    }
 
 
 def _worst(records: object) -> Verdict | None:

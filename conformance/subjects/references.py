@@ -2,7 +2,7 @@
 
 What the reference names is a Subject, or a function, class or module that gives an `nn.Module`, alone or with example inputs. What stands
 beside it in the same module is used by its name: `inputs` (a function whose integer parameters are sizes, a dict of functions by variation,
-or the inputs themselves), `init(module)`, `axes`, `bounds`.
+or the inputs themselves), `axes`, `bounds`, and what subjects/parts.py says: `init`, `loss`, `optimizer`, `tolerance`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from conformance.guards.initialisation import reset_all
 from conformance.instruments import weights
 from conformance.instruments.generalization import difference_of
 from conformance.instruments.snapshots import tensors_of
-from conformance.subjects import adapters, variations
+from conformance.subjects import adapters, parts, variations
+from conformance.subjects.keywords import Named
+from conformance.subjects.parts import SubjectError
 from conformance.subjects.subject import Axes, Inputs, Subject, on_meta
 
 #: Names beside the reference that give a module's inputs, the first one found wins.
 _INPUTS = ("inputs", "example_inputs", "get_inputs", "dummy_inputs")
-
-
-class SubjectError(Exception):
-    """A reference that gives no subject: what it names, what is wrong with it, what would be right."""
 
 
 def load(alias: str, reference: str) -> Subject:
@@ -42,22 +40,25 @@ def load(alias: str, reference: str) -> Subject:
     beside, target = adapters.find(reference) or locate(reference)
     if isinstance(target, Subject):
         return replace(target, alias=alias)
+    own = parts.of(beside, reference)
     make = _maker(target, reference)
     model, given = _split(make(), reference)
     makers, axes = _variations(model, given, beside, reference)
     _check_answer(model, next(iter(makers.values()))(), reference)
     build = functools.partial(_filled, make, reference)
-    init = getattr(beside, "init", None) or _own_init(model)
     return Subject(
         alias=alias,
         build=build,
         variations=makers,
         skeleton=lambda: on_meta(lambda: _split(make(), reference)[0]),
-        initialise=init,
+        initialise=own.init or _own_init(model),
         axes=axes or None,
         fresh=lambda device: _split(make(), reference)[0].to(device),
         resize=functools.partial(variations.resized, next(iter(makers.values()))(), axes) if axes else None,
         bounds=_bounds(getattr(beside, "bounds", None), makers),
+        loss=own.loss,
+        optimizer=own.optimizer,
+        tolerance=own.tolerance,
     )
 
 
@@ -108,18 +109,6 @@ def _split(made: Any, reference: str) -> tuple[nn.Module, Any]:
     if isinstance(given, Mapping):
         return Named(model, tuple(given)), tuple(given.values())
     return model, given
-
-
-class Named(nn.Module):
-    """A module whose inputs go by keyword, taken by position in the order of `names`."""
-
-    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
-        super().__init__()
-        self.model, self.names = model, names
-
-    def forward(self, *inputs: Tensor) -> Any:
-        """`inputs` in the order of the names."""
-        return self.model(**dict(zip(self.names, inputs)))
 
 
 def _filled(make: Callable[[], Any], reference: str) -> nn.Module:

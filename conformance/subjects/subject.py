@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -51,6 +51,12 @@ class Subject:
     fresh: Callable[[torch.device], nn.Module] | None = None
     #: Makes arguments of other sizes: axis name -> size.
     resize: Callable[[Mapping[str, int]], Inputs] | None = None
+    #: The scalar to train by, of what forward returns; None: the mean square of all that floats in it.
+    loss: Callable[[Any], torch.Tensor] | None = None
+    #: The optimizer of its parameters; None: AdamW.
+    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] | None = None
+    #: How far float32 may be from float64, relative to the largest number; None: what each check allows by itself.
+    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         if not _ALIAS.fullmatch(self.alias):
