@@ -1,4 +1,4 @@
-"""A check of one model: plan, run, and the answer in the terminal, with the report left beside it."""
+"""A check of models: plan, run, and the answer in the terminal, with the report left beside it."""
 
 from __future__ import annotations
 
@@ -41,25 +41,26 @@ def here(config: Config, selection: Selection) -> tuple[Config, Selection]:
     return replace(config, releases={**config.releases, torch: own}, targets=targets), wanted
 
 
-def _newer_apis(plan: Plan, model: SubjectSpec, config: Config) -> list[str]:
-    """The APIs in the model's source that the lowest release asked for has not."""
+def _newer_apis(plan: Plan, models: Sequence[SubjectSpec], config: Config) -> list[str]:
+    """The APIs in the models' sources that the lowest release asked for has not."""
     lowest = str(min(planned.cell.version for planned in plan.cells))
-    found = apis.touched(model.sources(), lowest)
+    found = apis.touched((file for model in models for file in model.sources()), lowest)
     told = apis.lines(found, config.project, lowest)
     return ["", f"newer than torch {lowest}, by its source", *(f"  {line}" for line in told)] if found else []
 
 
-def _claims(plan: Plan, model: SubjectSpec, config: Config, cells: Sequence[results.CellResult]) -> list[str]:
-    """What the project's pyproject claims, where it is the project's own model that was checked."""
-    if not model.own or not (config.project / "pyproject.toml").is_file():
+def _claims(plan: Plan, models: Sequence[SubjectSpec], config: Config, cells: Sequence[results.CellResult]) -> list[str]:
+    """What the project's pyproject claims, where models of its own were checked."""
+    own = {model.alias for model in models if model.own}
+    if not own or not (config.project / "pyproject.toml").is_file():
         return []
     pythons = {planned.cell.version: planned.cell.python for planned in plan.cells}
-    told = declared.lines(declared.read(config.project), standings(cells, model.alias), pythons)
+    told = declared.lines(declared.read(config.project), standings(cells, own), pythons)
     return ["", "what its pyproject claims", *told]
 
 
-def check(config: Config, plan: Plan, options: Options, model: SubjectSpec, expectations: Sequence[Expectation]) -> int:
-    """Run the plan, build the report, print what it says of the model; 1 where a check fails, 4 or 5 as the matrix has them."""
+def check(config: Config, plan: Plan, options: Options, models: Sequence[SubjectSpec], expectations: Sequence[Expectation]) -> int:
+    """Run the plan, build the report, print what it says of each model; 1 where a check fails, 4 or 5 as the matrix has them."""
     failed = 0
     try:
         matrix.run(config, plan, options)
@@ -71,7 +72,7 @@ def check(config: Config, plan: Plan, options: Options, model: SubjectSpec, expe
     found = results.read(config.reports, {str(cell.cell) for cell in plan.cells})
     judgement = judge(found, expectations, date.today())
     page = build(found, expectations, judgement, config.reports)
-    told = [*lines(found.cells, model.alias), *_claims(plan, model, config, found.cells), *_newer_apis(plan, model, config)]
-    print("\n".join(told))
+    told = [line for model in models for line in lines(found.cells, model.alias)]
+    print("\n".join([*told, *_claims(plan, models, config, found.cells), *_newer_apis(plan, models, config)]))
     print(f"report: {page}")
     return failed or judgement.exit_code

@@ -86,6 +86,18 @@ def spec(text: str, config: Config, *, alias: str = "", requirements: Sequence[s
     return SubjectSpec(alias=own, reference=reference, requirements=(*project, *wanted), roots=roots, own=True)
 
 
+def specs(texts: Sequence[str], config: Config, *, alias: str = "", requirements: Sequence[str] = ()) -> tuple[SubjectSpec, ...]:
+    """The subjects that `texts` name, as `spec` says. Raises ConfigError for two of one alias."""
+    if alias and len(texts) > 1:
+        raise ConfigError("--alias is for one subject: give the others names in [tool.conformance.subjects]")
+    found = tuple(spec(text, config, alias=alias, requirements=requirements) for text in texts)
+    by_alias: dict[str, SubjectSpec] = {}
+    for each in found:
+        if by_alias.setdefault(each.alias, each) is not each:
+            raise ConfigError(f"{each.reference} and {by_alias[each.alias].reference} are both called {each.alias}: check them one by one")
+    return found
+
+
 def _is_file(reference: str) -> bool:
     return reference.partition(":")[0].endswith(".py")
 

@@ -198,7 +198,7 @@ CLAIMING = '[project]\nname = "pkg"\nrequires-python = ">=3.11"\ndependencies = 
 def _claims(tmp_path: Path, *outcomes: tuple[str, str], pyproject: str = CLAIMING) -> str:
     (tmp_path / "pyproject.toml").write_text(pyproject, encoding="utf-8")
     cells = [(where, [record(where, "init.subject_copies[net]", verdict)]) for torch, verdict in outcomes for where in [cell(torch)]]
-    found = standings(result(*cells).cells, "net")
+    found = standings(result(*cells).cells, {"net"})
     return "\n".join(declared.lines(declared.read(tmp_path), found, dict.fromkeys(found, "3.10")))
 
 
@@ -223,6 +223,30 @@ def test_a_claim_that_holds_and_one_that_is_not_made(tmp_path: Path) -> None:
 
 def test_what_was_not_measured_claims_nothing(tmp_path: Path) -> None:
     assert "no release of it was measured" in _claims(tmp_path, ("2.9.1", "error"))
+
+
+def test_models_are_told_apart() -> None:
+    where = cell("2.9.1")
+    records = [
+        record(where, f"init.subject_copies[{alias}]", verdict, subject=alias) for alias, verdict in (("one", "pass"), ("two", "wrong"))
+    ]
+    cells = result((where, records)).cells
+    assert "✓ pass" in lines(cells, "one")
+    assert "✕ wrong" in lines(cells, "two")
+
+
+def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
+    config = configfile.load(tmp_path)
+    assert [each.alias for each in subjectspecs.specs(["a.b:build", "a.c:build"], config)] == ["b", "c"]
+    with pytest.raises(ConfigError, match="are both called net"):
+        subjectspecs.specs(["a.net:build", "b.net:build"], config)
+    with pytest.raises(ConfigError, match="--alias is for one subject"):
+        subjectspecs.specs(["a.b:build", "a.c:build"], config, alias="d")
+
+
+@pytest.mark.parametrize("fields", [{"verdict": "crash"}, {"verdict": "timeout"}, {"verdict": "raises", "stage": "build"}])
+def test_nothing_is_advised_where_the_check_did_not_come_to_its_question(fields: dict[str, str]) -> None:
+    assert advice(record("2.9.1", "trace.subject_trace_generalizes[net]", **fields)) is None
 
 
 @pytest.mark.parametrize("verdict", ["pass", "unsupported", "error", "missing"])

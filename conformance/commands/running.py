@@ -22,15 +22,24 @@ def add(command: Adder) -> None:
     parsers = [
         command("matrix", matrix, "run the matrix, build the report, judge"),
         command("run", run, "run cells and record; the exit code says nothing of verdicts, `gate` does"),
-        command("check", check, "run the checks of every family on a model of yours"),
+        command("check", check, "run the checks of every family on models of yours"),
     ]
     _, run_parser, check_parser = parsers
     plan_parser = command("plan", plan, "the cells and why each is in or out")
     check_parser.add_argument(
-        "subject", help="package.module:build, file.py:build, transformers:LlamaModel, timm:resnet18, or a configured alias"
+        "subjects",
+        nargs="+",
+        metavar="SUBJECT",
+        help="package.module:build, file.py:build, transformers:LlamaModel, timm:resnet18, or a configured alias",
     )
     for parser in (run_parser, plan_parser):
-        parser.add_argument("--subject", default="", help="the checks on this model, named as for `check`, in place of the built-in cases")
+        parser.add_argument(
+            "--subject",
+            dest="subjects",
+            action="append",
+            default=[],
+            help="the checks on this model, named as for `check`, in place of the built-in cases; may be given again",
+        )
     for parser in (run_parser, plan_parser, check_parser):
         parser.add_argument("--alias", default="", help="what the model is called in case ids and reports, as my_gpt")
         parser.add_argument(
@@ -91,23 +100,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Run the checks on the user's model, print what they say, and leave the report; 1 where it fails one of them."""
+    """Run the checks on the user's models, print what they say, and leave the report; 1 where one fails one of them."""
     from conformance import checking, expectations
 
     config = config_of(arguments)
     selection = _selection(arguments, config)
-    model = selection.subjects[0]
-    config = replace(config, reports=config.reports / "check" / model.alias)
+    models = selection.subjects
+    config = replace(config, reports=config.reports / "check" / "-".join(model.alias for model in models))
     if arguments.here:
         config, selection = checking.here(config, selection)
     known = [entry for path in config.expectations for entry in expectations.load(path)]
-    return checking.check(config, plans.make(config, selection), options_of(arguments), model, known)
+    return checking.check(config, plans.make(config, selection), options_of(arguments), models, known)
 
 
 def _selection(arguments: argparse.Namespace, config: Config) -> plans.Selection:
     """What the command line selects, with the model that it names."""
-    named = arguments.subject
-    models = (subjectspecs.spec(named, config, alias=arguments.alias, requirements=arguments.requirements),) if named else ()
+    models = subjectspecs.specs(arguments.subjects, config, alias=arguments.alias, requirements=arguments.requirements)
     return replace(selection_of(arguments), subjects=models)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from packaging.version import Version
@@ -59,7 +59,7 @@ def lines(cells: Sequence[CellResult], alias: str) -> list[str]:
 
 
 def _of_device(cells: Sequence[CellResult], alias: str, device: str) -> list[str]:
-    outcomes = {cell.cell.version: cell.outcomes() for cell in cells}
+    outcomes = {cell.cell.version: _about(cell, {alias}) for cell in cells}
     cases = list(dict.fromkeys(case for found in outcomes.values() for case in found))
     table = ["", f"{alias} on {device}", *_table(cases, outcomes)]
     faults = [line for case in cases for line in _faults(case, outcomes)]
@@ -145,11 +145,16 @@ def _range(verdicts: dict[Version, Verdict | None]) -> str:
     return {"none": "no measured release", "unknown": "nothing was measured"}.get(told, f"torch {told}")
 
 
-def standings(cells: Sequence[CellResult], alias: str) -> dict[Version, Standing]:
+def _about(cell: CellResult, aliases: Collection[str]) -> dict[str, Record]:
+    """The outcomes of those subjects' checks, and of what stands for files whose cases are not known."""
+    return {case: record for case, record in cell.outcomes().items() if record["subject"] is None or record["subject"] in aliases}
+
+
+def standings(cells: Sequence[CellResult], aliases: Collection[str]) -> dict[Version, Standing]:
     """How each release did in eager mode, the worst of its devices: what a requirement on torch promises."""
     found: dict[Version, list[Record]] = {}
     for cell in cells:
-        own = [record for case, record in cell.outcomes().items() if case.startswith(USES[EAGER]) and record["subject"] in (alias, None)]
+        own = [record for case, record in _about(cell, aliases).items() if case.startswith(USES[EAGER])]
         found.setdefault(cell.cell.version, []).extend(own)
     return {
         version: Standing(_worst(records), tuple(record for record in records if Verdict(record["verdict"]) in LOUDNESS))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from conformance.instruments.shrinking import smallest
+from conformance.instruments.symbolic import symbolic
+from conformance.instruments.training import loss_of, optimizer_of, step
+from conformance.subjects.keywords import Named
+from conformance.subjects.parts import of as parts_of
 from conformance.subjects.references import SubjectError, load
 from conformance.subjects.variations import infer_axes, resized
 
@@ -24,11 +30,64 @@ MODELS = Path(__file__).parent.parent / "models"
         ("nothing", SubjectError, "has no 'nothing'; it has"),
         ("text", SubjectError, "gives no tensor"),
         ("unsteady", SubjectError, "gives another answer when it is asked again"),
+        ("needs_a_gpu", Exception, "(?i)cuda|nvidia"),
     ],
 )
 def test_what_can_be_no_subject_is_told(build: str, error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         load("unfit", f"{MODELS / 'unfit.py'}:{build}")
+
+
+def _beside(**parts: object) -> SimpleNamespace:
+    return SimpleNamespace(**parts)
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"loss": lambda: 0.0}, r"loss beside m:build is called as loss\(answer\), and cannot be: too many positional arguments"),
+        ({"init": lambda module, depth: None}, r"called as init\(module\), and cannot be: missing a required argument: 'depth'"),
+        ({"tolerance": 2}, "tolerance beside m:build is 2: give a number between 0 and 1"),
+        ({"tolerance": True}, "tolerance beside m:build is True"),
+        ({"tolerance": "small"}, "tolerance beside m:build is 'small'"),
+    ],
+)
+def test_a_part_that_cannot_be_what_its_name_says_is_told(parts: dict[str, object], told: str) -> None:
+    with pytest.raises(SubjectError, match=told):
+        parts_of(_beside(**parts), "m:build")
+
+
+def test_what_cannot_be_called_is_no_part() -> None:
+    assert parts_of(_beside(init=torch.nn.init, loss=None), "m:build") == parts_of(_beside(), "m:build")
+
+
+def test_a_subject_trains_as_it_says() -> None:
+    subject = load("trained", f"{MODELS / 'trained.py'}:build")
+    assert subject.tolerance == 1e-4
+    model = subject.build()
+    optimizer = optimizer_of(subject, model)
+    assert isinstance(optimizer, torch.optim.SGD)
+    losses = [float(step(subject, model, optimizer, subject.inputs())) for _ in range(20)]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_a_loss_that_is_no_scalar_and_what_is_no_optimizer_are_told() -> None:
+    subject = load("trained", f"{MODELS / 'trained.py'}:build")
+    with pytest.raises(TypeError, match=r"must be a tensor of one number, is of shape \(4, 2\)"):
+        loss_of(replace(subject, loss=lambda answer: answer), torch.ones(4, 2))
+    with pytest.raises(TypeError, match=r"must be a torch\.optim\.Optimizer, is list"):
+        optimizer_of(replace(subject, optimizer=list), subject.build())
+
+
+def test_symbolic_keeps_optional_arguments_at_their_defaults() -> None:
+    model, inputs = Optional(), (torch.ones(2, 3),)
+    assert torch.equal(symbolic(model, inputs)(torch.full((4, 3), 2.0)), torch.full((4, 3), 4.0))
+    assert torch.equal(symbolic(Named(model, ("x",)), inputs)(torch.ones(1, 3)), torch.full((1, 3), 2.0))
+
+
+class Optional(torch.nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return x * 2 if mask is None else x * mask
 
 
 def test_inputs_are_a_function_of_sizes() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -48,3 +49,28 @@ def hangs() -> nn.Module:
 
 def dies() -> nn.Module:
     os._exit(3)
+
+
+def needs_a_gpu() -> "tuple[nn.Module, tuple[torch.Tensor, ...]]":
+    return nn.Linear(2, 2).cuda(), (torch.ones(2, 2, device="cuda"),)
+
+
+class Talking(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(100):
+            os.write(1, b"all work and no play\n" * 50_000)
+        return x + 1
+
+
+def talks() -> "tuple[nn.Module, tuple[torch.Tensor, ...]]":
+    return Talking(), (torch.ones(2, 2),)
+
+
+class Littering(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        Path("left_behind.txt").write_text("weights")
+        return x + 1
+
+
+def litters() -> "tuple[nn.Module, tuple[torch.Tensor, ...]]":
+    return Littering(), (torch.ones(2, 2),)
