@@ -65,10 +65,10 @@ def _caught(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
     for decorator in function.decorator_list:
         if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name) and decorator.func.id == "catches":
             for wrong in decorator.args:
-                yield _stated(wrong)
+                yield twins_of(wrong)
 
 
-def _stated(wrong: ast.expr) -> tuple[str, str]:
+def twins_of(wrong: ast.expr) -> tuple[str, str]:
     """Name and stated verdict of an argument of `catches`: the idiom itself, or `Twin(idiom, verdict)`."""
     if isinstance(wrong, ast.Call) and ast.unparse(wrong.func) == "Twin":
         stated = [*wrong.args[1:], *(keyword.value for keyword in wrong.keywords)]

@@ -13,11 +13,12 @@ from typing import Any
 
 from packaging.version import Version
 
+from conformance.artifacts import Record
 from conformance.columns import Group
 from conformance.compare import measured
 from conformance.config import builtin_cases
 from conformance.errors import ConfigError
-from conformance.incell.verdicts import Verdict, worst
+from conformance.incell.verdicts import Stage, Verdict, worst
 from conformance.selectors import matches
 
 if sys.version_info >= (3, 11):
@@ -106,10 +107,20 @@ def needs(groups: Sequence[Group], known: Sequence[Way], guard: str) -> list[Nee
     found = []
     for way in known:
         for group in groups if way.guard == guard else ():
-            ran = {case for column in group.columns for case in column.outcomes if any(matches(pattern, case) for pattern in way.cases)}
+            ran = {
+                case
+                for column in group.columns
+                for case, record in column.outcomes.items()
+                if any(matches(pattern, case) for pattern in way.cases) and not _refused(record)
+            }
             if ran:
                 found.append(Need(way, group, _rolled_up([group.verdicts(case) for case in sorted(ran)])))
     return found
+
+
+def _refused(record: Record) -> bool:
+    """Whether the device cannot run the case at all, as one that holds no values: that says nothing about the guard."""
+    return bool(record["verdict"] == Verdict.UNSUPPORTED.value and record["stage"] == Stage.COLLECT.value)
 
 
 def _rolled_up(by_case: Iterable[Mapping[Version, Verdict | None]]) -> dict[Version, Verdict | None]:

@@ -99,13 +99,14 @@ def build_report(config: Config, cells: set[str] | None) -> int:
 
 def _build(config: Config, result: ResultSet) -> int:
     """Judge, write the report, print the table and where the report is; returns the gate's exit code."""
+    from conformance import plan
     from conformance.gate import judge
     from conformance.report import build
     from conformance.report.terminal import show as show_table
 
     expectations = expectations_of(config)
     judgement = judge(result, expectations, date.today())
-    page = build(result, expectations, judgement, config.reports)
+    page = build(result, expectations, judgement, config.reports, plan.case_files(config, plan.Selection()))
     show_table(result, expectations)
     print("\n".join(judgement.lines(limit=20)))
     print(f"report: {page}")

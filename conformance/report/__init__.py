@@ -1,27 +1,31 @@
-"""The report: a site, a table, a summary and a badge. A pure function of results and expectations."""
+"""The report: a site, and files for other programs. A pure function of results, expectations and the sources of cases."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from conformance.artifacts import write_bytes
 from conformance.expectations import Expectation
 from conformance.gate import Judgement
+from conformance.plan import CaseFile
 from conformance.results import ResultSet
 
 __all__ = ["build"]
 
 
-def build(result: ResultSet, expectations: Sequence[Expectation], judgement: Judgement, out: Path) -> Path:
-    """Writes site/index.html and the files beside it under `out`; returns the path of the page to open.
+def build(result: ResultSet, expectations: Sequence[Expectation], judgement: Judgement, out: Path, files: Iterable[CaseFile] = ()) -> Path:
+    """Writes the site and the files beside it under `out`; returns the path of the page to open.
 
-    Equal arguments give equal bytes: every date in the report comes from the records.
+    `files` are the files of cases, whose sources the pages show. Equal arguments give equal bytes: every date comes from the records.
     """
+    from conformance import guardneeds
     from conformance.report.files import write_files
-    from conformance.report.page import pages
+    from conformance.report.folder import write
+    from conformance.report.site import pages
+    from conformance.report.sources import read_files
+    from conformance.report.view import View
 
-    for name, text in pages(result, expectations, judgement).items():
-        write_bytes(out / "site" / name, text.encode())
+    view = View(result, expectations, judgement, read_files(files), guardneeds.guards(), guardneeds.ways())
+    write(out / "site", pages(view))
     write_files(result, expectations, judgement, out)
     return out / "site" / "index.html"

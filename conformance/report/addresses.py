@@ -1,0 +1,53 @@
+"""Where each page lies in the site: file names that hold for any id, however hostile, and stay the same from run to run."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+#: Pages of which there is one.
+FRONT, SEARCH, GUARDS, BITS, MODELS, DEVIATIONS, ENVIRONMENTS = (
+    "index.html", "search.html", "guards.html", "bits.html", "models.html", "deviations.html", "environments.html",
+)  # fmt: skip
+_LONGEST = 80
+
+
+def slug(name: str) -> str:
+    """`name` in the characters a-z 0-9 . _ -; what had to be changed to get there ends in a digest of the name."""
+    plain = re.sub(r"[^a-z0-9._]+", "-", name.lower()).strip("-.")[:_LONGEST]
+    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}".lstrip("-")
+
+
+def case(name: str) -> str:
+    """The page of one case."""
+    return f"cases/{slug(name)}.html"
+
+
+def family(name: str, part: int = 1) -> str:
+    """The page of one family, or a further part of it."""
+    return f"families/{slug(name)}{f'--{part}' if part > 1 else ''}.html"
+
+
+def subject(name: str, part: int = 1) -> str:
+    """The page of one model."""
+    return f"subjects/{slug(name)}{f'--{part}' if part > 1 else ''}.html"
+
+
+def release(version: str) -> str:
+    """The page of what one release changed."""
+    return f"releases/{slug(version)}.html"
+
+
+def source(file_case: str) -> str:
+    """The page of one file of cases, known by its `family.stem`."""
+    return f"sources/{slug(file_case)}.html"
+
+
+def guard(name: str) -> str:
+    """The part of the page of guards that is about one of them."""
+    return f"{GUARDS}#{slug(name)}"
+
+
+def environment(cell: object) -> str:
+    """The row of one cell in the page of environments."""
+    return f"{ENVIRONMENTS}#{slug(str(cell))}"

@@ -1,0 +1,71 @@
+"""The pages of one family and of one model: every case over every column, in parts where one page would be heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from conformance.report import addresses, paging
+from conformance.report.rendering import render
+from conformance.report.timeline import Span, Timeline, timelines
+from conformance.report.view import Row, View
+
+#: Spans of one page: about what a browser lays out in a second.
+BUDGET = 6000
+
+
+@dataclass(frozen=True)
+class Line:
+    """One case of a table: its timelines, and what there is to say about what is not a plain pass."""
+
+    row: Row
+    timelines: list[Timeline]
+
+    @property
+    def varies(self) -> bool:
+        """Whether its verdict is not the same everywhere."""
+        return len(self.row.verdicts) > 1
+
+    @property
+    def open(self) -> bool:
+        """Whether it deviates somewhere without an expectation."""
+        return any(span.entry is None for _, span in self.told)
+
+    @property
+    def weight(self) -> int:
+        """How many spans it draws."""
+        return 2 + sum(len(each.spans) for each in self.timelines)
+
+    @property
+    def known(self) -> list[Timeline]:
+        """The timelines of the groups of columns that have the case."""
+        return [each for each in self.timelines if each.known]
+
+    @property
+    def told(self) -> list[tuple[Timeline, Span]]:
+        """Where it deviates, and why; reasons of what is unsupported stand on the case's own page."""
+        return [(each, span) for each in self.timelines for span in each.spans if span.deviates]
+
+
+def family_pages(view: View) -> Iterator[tuple[str, str]]:
+    """Address and HTML of the pages of each family."""
+    for name, rows in view.families.items():
+        yield from _table(view, rows, f"Family {name}", lambda number, name=name: addresses.family(name, number))  # type: ignore[misc]
+
+
+def subject_pages(view: View) -> Iterator[tuple[str, str]]:
+    """Address and HTML of the pages of each model, and of the list of models."""
+    for name, rows in view.subjects.items():
+        yield from _table(view, rows, f"Model {name}", lambda number, name=name: addresses.subject(name, number))  # type: ignore[misc]
+
+
+def _table(view: View, rows: list[Row], heading: str, address: Callable[[int], str]) -> Iterator[tuple[str, str]]:
+    lines = [Line(row, list(timelines(view, row))) for row in rows]
+    used = [any(line.timelines[index].known for line in lines) for index in range(len(view.groups))]
+    groups = [group for group, has in zip(view.groups, used) if has]
+    for line in lines:
+        line.timelines[:] = [each for each, has in zip(line.timelines, used) if has]
+    values = {"view": view, "heading": heading, "groups": groups, "cases": len(rows), "deviating": sum(row.deviates for row in rows)}
+    width = sum(len(group.columns) for group in groups)
+    for part in paging.parts(lines, lambda line: line.weight, BUDGET, address, lambda line: line.row.function):
+        yield part.address, render("family.html.j2", part.address, part=part, width=width, **values)

@@ -1,0 +1,79 @@
+"""The index of the search: words by their first letters, and what they lead to in blocks, so that a page loads only what it needs.
+
+Files are scripts, not JSON: a page that was opened from the file system may load those.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from conformance.plaintext import one_line
+from conformance.report import addresses
+from conformance.report.rendering import render
+from conformance.report.timeline import reason_of
+from conformance.report.view import Row, View
+
+#: Entries of one block.
+BLOCK = 250
+_WORD = re.compile(r"[a-z0-9]+")
+_LONGEST_WORD = 24
+#: Characters of each distinct reason that can be searched for.
+_REASON = 300
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a search finds: its kind, name, a line about it, where it lies, and the words that lead to it."""
+
+    kind: str
+    name: str
+    about: str
+    address: str
+    words: frozenset[str]
+
+
+def files(view: View) -> Iterator[tuple[str, str]]:
+    """Address and text of the search page and of every file of the index."""
+    found = list(entries(view))
+    yield addresses.SEARCH, render("search.html.j2", addresses.SEARCH, view=view)
+    for start in range(0, len(found), BLOCK):
+        rows = [[each.kind, each.name, each.about, each.address] for each in found[start : start + BLOCK]]
+        yield f"search/entries-{start // BLOCK}.js", _script("entries", start // BLOCK, rows)
+    shards: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for number, each in enumerate(found):
+        for word in sorted(each.words):
+            shards[word[:2]][word].append(number)
+    for prefix, listed in sorted(shards.items()):
+        yield f"search/words-{prefix}.js", _script("words", prefix, listed)
+
+
+def entries(view: View) -> Iterator[Entry]:
+    """What can be found: pages first, then cases in their order."""
+    for name, rows in view.families.items():
+        yield _entry("family", name, f"{len(rows):,} cases", addresses.family(name))
+    for release in reversed(view.releases):
+        yield _entry("release", f"torch {release}", "what changed against the release before", addresses.release(str(release)))
+    for name, rows in view.subjects.items():
+        yield _entry("model", name, f"{len(rows):,} cases", addresses.subject(name))
+    for name, text in view.guards.items():
+        yield _entry("guard", name, text, addresses.guard(name))
+    for row in view.rows.values():
+        yield _entry("case", row.case, row.title, addresses.case(row.case), _reasons(row))
+
+
+def _reasons(row: Row) -> Iterable[str]:
+    return {reason_of(record)[:_REASON] for record in row.records if record is not None}
+
+
+def _entry(kind: str, name: str, about: str, address: str, more: Iterable[str] = ()) -> Entry:
+    words = {word[:_LONGEST_WORD] for text in (name, about, *more) for word in _WORD.findall(text.lower())}
+    return Entry(kind, one_line(name, 200), one_line(about, 200), address, frozenset(words))
+
+
+def _script(kind: str, key: object, value: object) -> str:
+    text = json.dumps(value, separators=(",", ":"), sort_keys=True).replace("<", "\\u003c")
+    return f"conformanceSearch({json.dumps(kind)},{json.dumps(key)},{text});\n"

@@ -1,0 +1,137 @@
+"""Timelines: what one case did over the columns of one device, neighbours that agree taken together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from conformance.artifacts import Record
+from conformance.columns import Column, Group
+from conformance.compare import intervals, measured_range
+from conformance.differences import generic_reason
+from conformance.expectations import Expectation
+from conformance.frame import blamed, exception_of
+from conformance.incell.verdicts import Verdict
+from conformance.report.view import Row, View
+
+#: In place of an interval where the device, or the API there, is not there on any release.
+UNSUPPORTED = Verdict.UNSUPPORTED.value
+
+
+@dataclass(frozen=True)
+class Span:
+    """Columns side by side in which one case came to the same; no record where they have no such case or were not measured."""
+
+    columns: list[Column]
+    record: Record | None
+    entry: Expectation | None
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in all of them; empty without a record."""
+        return str(self.record["verdict"]) if self.record else ""
+
+    @property
+    def deviates(self) -> bool:
+        """Whether it deviates there."""
+        return bool(self.record) and Verdict(self.verdict).deviates
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything came from these columns."""
+        return self.columns[0].measured
+
+    @property
+    def reason(self) -> str:
+        """Why, in the words of the first record."""
+        return reason_of(self.record) if self.record else ""
+
+    @property
+    def blame(self) -> str:
+        """Where, as file:line."""
+        return blamed(self.record) if self.record else ""
+
+    @property
+    def releases(self) -> str:
+        """The columns in words."""
+        first, last = self.columns[0].cell.torch, self.columns[-1].cell.torch
+        return first if first == last else f"{first} to {last}"
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The spans of one case in one group of columns, and the releases where it passes."""
+
+    group: Group
+    spans: list[Span]
+    passes: str
+    tested: str
+
+    @property
+    def known(self) -> bool:
+        """Whether the group holds any record of the case."""
+        return any(span.record for span in self.spans)
+
+    @property
+    def told(self) -> list[Span]:
+        """The spans that have something to say beside their verdict."""
+        return [span for span in self.spans if span.reason or span.entry]
+
+
+def reason_of(record: Record) -> str:
+    """Why a record is what it is: its reason, else its exception."""
+    return str(record["reason"]) or exception_of(record)
+
+
+def timelines(view: View, row: Row) -> Iterator[Timeline]:
+    """The timeline of a case in each group of columns, in their order."""
+    for group, records in view.split(row):
+        passes, tested = _interval(view, group, records)
+        yield Timeline(group, _spans(view, group.columns, records), passes, tested)
+
+
+def _spans(view: View, columns: list[Column], records: list[Record | None]) -> list[Span]:
+    found: list[Span] = []
+    last: object = None
+    for column, record in zip(columns, records, strict=True):
+        entry = view.entry(record) if record else None
+        key = _sameness(record, entry) if record else column.measured
+        if found and key == last:
+            found[-1].columns.append(column)
+        else:
+            found.append(Span([column], record, entry))
+        last = key
+    return found
+
+
+def _sameness(record: Record, entry: Expectation | None) -> tuple[str, str, int]:
+    verdict = record["verdict"]
+    cause = "" if verdict == Verdict.PASS.value else generic_reason(record)
+    return verdict, cause, entry.number if entry else -1
+
+
+def _interval(view: View, group: Group, records: list[Record | None]) -> tuple[str, str]:
+    """Where a case passes in a group, and what that rests on where it is not what the whole group was tested on."""
+    pattern = (id(group), tuple(record["verdict"] if record else None for record in records))
+    known = view.intervals
+    if pattern not in known:
+        outcomes = _outcomes(group, records)
+        whole = measured_range({column.version: Verdict.PASS if column.measured else None for column in group.columns})
+        tested = measured_range(outcomes)
+        absent = outcomes and all(verdict is Verdict.UNSUPPORTED for verdict in outcomes.values())
+        known[pattern] = (UNSUPPORTED if absent else intervals(outcomes), "" if tested == whole else tested)
+    return known[pattern]
+
+
+def _outcomes(group: Group, records: list[Record | None]) -> dict[Version, Verdict | None]:
+    """Release -> the worst verdict there; None where the release was not measured. A release without such a case is left out."""
+    found: dict[Version, Verdict | None] = {}
+    for column, record in zip(group.columns, records, strict=True):
+        if record is not None:
+            verdict, held = Verdict(record["verdict"]), found.get(column.version)
+            found[column.version] = verdict if held is None or verdict.severity < held.severity else held
+        elif not column.measured:
+            found.setdefault(column.version, None)
+    return found
