@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from conformance import __version__
-from conformance.commands import answers, auditing, authoring, claiming, reading, running, sources, upkeep
+from conformance.commands import answers, auditing, authoring, claiming, reading, running, searching, sources, upkeep
 from conformance.errors import ConformanceError, InstallError
 
 _EPILOG = """exit codes: 0 as expected, 1 deviations that no expectation covers, 2 wrong configuration or arguments, 3 nothing selected,
@@ -61,6 +61,6 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(command=function)
         return added
 
-    for module in (running, reading, answers, auditing, claiming, authoring, sources, upkeep):
+    for module in (running, reading, answers, auditing, claiming, authoring, searching, sources, upkeep):
         module.add(command)
     return parser

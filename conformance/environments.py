@@ -232,10 +232,15 @@ class Environments:
 
     def drop(self, environment: Environment) -> None:
         """Remove an environment, and from uv's cache the large packages that it held: links into the cache would keep the space."""
-        shutil.rmtree(environment.path, ignore_errors=True)
+        remove(environment)
         names = [line.partition("==")[0] for line in environment.lock]
         large = [name for name in names if name in ("torch", "triton", "torch-xla", "libtpu") or name.startswith(("nvidia-", "cuda-"))]
         subprocess.run([interpreters.uv(), "cache", "clean", "--quiet", *large], capture_output=True, check=False, timeout=600)
+
+
+def remove(environment: Environment) -> None:
+    """Remove an environment that can be made again from uv's cache."""
+    shutil.rmtree(environment.path, ignore_errors=True)
 
 
 class AtHand(Environments):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from conformance.artifacts import write_json
 from conformance.config import Config
-from conformance.environments import AtHand, Environments
+from conformance.environments import AtHand, Environment, Environments
 from conformance.errors import BusyError, NoEnvironmentError, NothingSelectedError
 from conformance.incell.requirementsets import BASE
 from conformance.plan import Plan, PlannedCell
@@ -29,6 +29,8 @@ class Run:
 
     measured: list[str] = field(default_factory=list)
     not_installed: dict[str, str] = field(default_factory=dict)
+    #: The environments that cells ran in.
+    environments: list[Environment] = field(default_factory=list)
     #: How many cases, or files whose cases are not known, the selection left in all cells.
     selected: int = 0
 
@@ -37,6 +39,17 @@ def run(config: Config, plan: Plan, options: Options) -> Run:
     """Run every planned cell. Raises BusyError where another run holds the folder, NoEnvironmentError when no cell
     could be measured, NothingSelectedError when the selected cases exist in none.
     """
+    done = measure(config, plan, options)
+    if plan.selection.cases and done.measured and not done.selected:
+        raise NothingSelectedError(f"no case of any cell matches {' '.join(plan.selection.cases)}; `conformance plan --cases` lists them")
+    if not done.measured:
+        reasons = "\n".join(f"  {name}: {reason}" for name, reason in done.not_installed.items())
+        raise NoEnvironmentError(f"no environment could be made for any cell:\n{reasons}")
+    return done
+
+
+def measure(config: Config, plan: Plan, options: Options) -> Run:
+    """Run every planned cell, and say what came of it. Raises BusyError where another run holds the folder."""
     with _held(config.reports):
         write_json(config.reports / "plan.json", plan.as_json())
         progress = Progress(len(plan.cells))
@@ -52,16 +65,12 @@ def run(config: Config, plan: Plan, options: Options) -> Run:
             if options.drop_environments:
                 _drop(environments, cell, cells[number + 1 :])
         shutil.rmtree(config.reports / "work", ignore_errors=True)
-    if plan.selection.cases and done.measured and not done.selected:
-        raise NothingSelectedError(f"no case of any cell matches {' '.join(plan.selection.cases)}; `conformance plan --cases` lists them")
-    if not done.measured:
-        reasons = "\n".join(f"  {name}: {reason}" for name, reason in done.not_installed.items())
-        raise NoEnvironmentError(f"no environment could be made for any cell:\n{reasons}")
     return done
 
 
 def _note(done: Run, cell: CellRun) -> None:
     name, facts = str(cell.planned.cell), cell.ledger.facts
+    done.environments += cell.harness.provided.values()
     if facts.get("status") == "install-failed":
         done.not_installed[name] = facts["reason"]
     else:

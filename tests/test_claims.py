@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 from builders import cell, record, write_cell
-from conftest import ROOT, run_conformance
+from conftest import ROOT, run_here
 
 from conformance import readme
-from conformance.cli import main
 
 RELEASES = ("2.4.1", "2.8.0", "2.11.0", "2.13.0")
 MARKERS = "<!-- conformance badge -->\n<!-- /conformance badge -->\n\n<!-- conformance table -->\n<!-- /conformance table -->\n"
@@ -41,11 +38,7 @@ def _measured(project: Path, verdicts: dict[str, str], device: str = "cpu") -> P
 
 
 def _claims(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`conformance claims` in this process: it starts none of its own."""
-    command = ["--project", str(project), "claims", "--profile", "ours", *arguments]
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        code = main(command)
-    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
+    return run_here(project, "claims", "--profile", "ours", *arguments)
 
 
 SOUND = {"2.4.1": "raises", "2.8.0": "pass", "2.11.0": "pass", "2.13.0": "pass"}
@@ -189,5 +182,5 @@ def test_the_marks_skip_where_it_was_measured_to_fail(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not (ROOT / "reports" / "published").is_dir(), reason="no published results are committed")
 def test_this_project_claims_what_its_published_results_bear_out() -> None:
-    done = run_conformance(ROOT, "claims", "reports/published")
+    done = run_here(ROOT, "claims", str(ROOT / "reports" / "published"))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,8 +10,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "conformance"
 CASES = PACKAGE.parent / "cases"
-#: What `new-case` writes runs in a cell too.
-TEMPLATE = PACKAGE / "templates" / "case.py"
+#: What the tool writes for others runs where they have torch.
+TEMPLATES = PACKAGE / "templates"
 IN_CELL = ("incell", "guards", "instruments", "subjects")
 ALLOWED = {*sys.stdlib_module_names, "pytest", "_pytest", "packaging", "torch", "torch_xla", "numpy"}
 #: What a requirement set brings may be imported inside a function, where the requirement is declared.
@@ -32,7 +32,10 @@ def _imports(path: Path, *, module_level: bool) -> set[str]:
 
 
 def _files() -> list[Path]:
-    return [path for folder in IN_CELL for path in sorted((PACKAGE / folder).rglob("*.py"))] + [*sorted(CASES.rglob("*.py")), TEMPLATE]
+    return [path for folder in IN_CELL for path in sorted((PACKAGE / folder).rglob("*.py"))] + [
+        *sorted(CASES.rglob("*.py")),
+        *sorted(TEMPLATES.glob("*.py")),
+    ]
 
 
 @pytest.mark.parametrize("path", _files(), ids=lambda path: path.relative_to(PACKAGE.parent).as_posix())
@@ -47,6 +50,6 @@ def test_in_cell_code_imports_only_what_a_cell_has(path: Path) -> None:
 
 
 def test_outside_does_not_import_torch() -> None:
-    outside = [path for path in PACKAGE.rglob("*.py") if path != TEMPLATE and path.relative_to(PACKAGE).parts[0] not in (*IN_CELL, "cases")]
+    outside = [path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in (*IN_CELL, "cases", "templates")]
     assert outside
     assert not [path for path in outside if any(module.partition(".")[0] == "torch" for module in _imports(path, module_level=False))]

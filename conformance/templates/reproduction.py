@@ -1,0 +1,90 @@
+"""How a single-file reproduction runs its case and says which of two releases this one answers like."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from typing import Any
+
+import torch
+
+#: What is compared: the observation of this name, or the verdict where it is empty.
+OBSERVATION = ""
+#: What the two releases came to, the older first.
+BEFORE, AFTER = ("", ""), ("", "")
+OBSERVED: dict[str, Any] = {}
+
+
+def described(value: Any, better: str | None) -> Any:
+    """Stands for the matrix's own description of an observed value."""
+
+
+def lacking() -> str:
+    """Stands for what the case requires."""
+    return ""
+
+
+def case() -> None:
+    """Stands for the call of the case."""
+
+
+# ---- how it is run
+
+
+class SkippedError(Exception):
+    """Stands for what a case raises that cannot run here."""
+
+
+def observe(name: str, value: Any, better: str | None = None) -> None:
+    """Keep what the case observes, as the matrix describes it."""
+    OBSERVED[name] = described(value, better)
+
+
+@contextlib.contextmanager
+def stage(name: str) -> Any:
+    """A case says how far it came; here nobody listens."""
+    yield
+
+
+def outcome() -> tuple[str, str]:
+    """The verdict of the case, and why."""
+    reason = lacking()
+    if reason:
+        return "unsupported", reason
+    try:
+        case()
+    except SkippedError as error:
+        return "unsupported", str(error)
+    except Exception as error:
+        traceback.print_exc()
+        innermost = traceback.extract_tb(error.__traceback__)[-1].filename
+        ours = innermost == __file__ or "torch/testing" in innermost.replace("\\", "/")
+        return "wrong" if isinstance(error, AssertionError) and ours else "raises", f"{type(error).__name__}: {error}"
+    return "pass", ""
+
+
+def told(observed: Any) -> str:
+    """An observation as one word: the digest of a tensor, else the value."""
+    return str(observed.get("digest") or observed.get("value"))
+
+
+def main() -> int:
+    """Run the case, print what it came to; 0 as before the change, 1 as after it, 2 as neither."""
+    torch.set_num_threads(1)
+    verdict, reason = outcome()
+    print(f"torch {torch.__version__}: {verdict}" + (f": {reason.splitlines()[0]}" if reason else ""))
+    for name, observed in sorted(OBSERVED.items()):
+        print(f"  {name} = {told(observed)}")
+    absent = f"none ({verdict})"
+    found = (told(OBSERVED[OBSERVATION]) if OBSERVATION in OBSERVED else absent) if OBSERVATION else verdict
+    for code, (release, value) in enumerate((BEFORE, AFTER)):
+        if found == value:
+            print(f"as torch {release}, {'before' if code == 0 else 'after'} the change")
+            return code
+    print(f"as neither: torch {BEFORE[0]} gave {BEFORE[1]}, torch {AFTER[0]} gave {AFTER[1]}")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
