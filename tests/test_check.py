@@ -129,6 +129,13 @@ def test_the_answer_gives_the_range_that_may_be_claimed() -> None:
     assert ranges == [["eager", "torch >=2.9"], ["torch.jit.trace", "torch ==2.9.*"], ["every check passes", "torch ==2.9.*"]]
 
 
+def test_nothing_may_be_claimed_of_a_use_that_no_release_has() -> None:
+    case = "trace.subject_onnx_generalizes[net-dynamo]"
+    cells = [(cell("2.9.1"), [record("2.9.1", case, "unsupported")]), (cell("2.10.0"), [record("2.10.0", case)])]
+    assert re.search(r"^  ONNX +torch >=2\.10$", "\n".join(lines(result(*cells).cells, "net")), re.M)
+    assert re.search(r"^  ONNX +nothing was measured$", "\n".join(lines(result(cells[0]).cells, "net")), re.M)
+
+
 def test_faults_that_differ_are_told_apart() -> None:
     loud = {**WRONG, "verdict": "raises", "exception": {"type": "RuntimeError", "message": "m"}}
     told = [line for line in _told(("2.9.1", loud), ("2.10.0", WRONG)) if "on ==" in line]

@@ -129,9 +129,15 @@ def _ranges(cases: Sequence[str], outcomes: dict[Version, dict[str, Record]], de
     uses = {use: starts for use, starts in USES.items() if any(case.startswith(starts) for case in cases)}
     yield f"requires on {device}"
     for use, starts in uses.items():
-        yield f"  {use:<24}{_range(_verdicts(outcomes, starts))}"
+        asked = {version: found for version, found in outcomes.items() if _was_asked(found, starts)}
+        yield f"  {use:<24}{_range(_verdicts(asked, starts))}"
     if len(uses) > 1:
         yield f"  {'every check passes':<24}{_range(_verdicts(outcomes, ('',)))}"
+
+
+def _was_asked(found: dict[str, Record], starts: tuple[str, ...]) -> bool:
+    """Whether a release answered any of the checks whose ids begin so: where all are unsupported nothing may be claimed."""
+    return any(record["verdict"] != Verdict.UNSUPPORTED.value for case, record in found.items() if case.startswith(starts))
 
 
 def _verdicts(outcomes: dict[Version, dict[str, Record]], starts: tuple[str, ...]) -> dict[Version, Verdict | None]:

@@ -54,6 +54,17 @@ class FirstOutput(nn.Module):
         return self.model(input_ids=ids, attention_mask=mask, return_dict=False)[0]
 
 
+def initialise_transformers(module: nn.Module) -> None:
+    """The init of transformers, of a model that was built on meta and has its memory by now.
+
+    Its parts (and parameters, from 5.0) remember that they were initialised, on meta: `init_weights` would pass over all of them.
+    """
+    for each in (*module.modules(), *module.parameters()):
+        if getattr(each, "_is_hf_initialized", False):
+            each._is_hf_initialized = False  # type: ignore[union-attr]
+    module.model.init_weights()  # type: ignore[operator, union-attr]
+
+
 def _transformers(name: str) -> tuple[Any, Callable[[], nn.Module]]:
     import transformers
 
@@ -71,7 +82,7 @@ def _transformers(name: str) -> tuple[Any, Callable[[], nn.Module]]:
         ids = weights.tokens((batch, length), _VOCABULARY, f"{name}:{batch}x{length}", low=4)
         return ids, torch.ones_like(ids)
 
-    return SimpleNamespace(inputs=inputs(), bounds=_BOUNDS, init=lambda module: module.model.init_weights()), build
+    return SimpleNamespace(inputs=inputs(), bounds=_BOUNDS, init=initialise_transformers), build
 
 
 def _timm(name: str) -> tuple[Any, Callable[[], nn.Module]]:
