@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 from dataclasses import dataclass
 from typing import Any
+
+from conformance.distributions import requirement
 
 #: Name of a subject -> `package.module:build`, in `[project.entry-points."torch_conformance.subjects"]`.
 GROUP = "torch_conformance.subjects"
@@ -25,12 +26,5 @@ def find(name: str, pyproject: dict[str, Any]) -> Announced | None:
     if name in own:
         return Announced(str(own[name]))
     for point in importlib.metadata.entry_points(group=GROUP, name=name):
-        return Announced(point.value, _requirement(point.dist) if point.dist is not None else "")
+        return Announced(point.value, requirement(point.dist) if point.dist is not None else "")
     return None
-
-
-def _requirement(found: importlib.metadata.Distribution) -> str:
-    """The distribution as it is installed here: this version, or the place that it was installed from."""
-    direct = found.read_text("direct_url.json")
-    url = json.loads(direct).get("url", "") if direct else ""
-    return f"{found.name} @ {url}" if url else f"{found.name}=={found.version}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance import configfile, plan
+from conformance.distributions import itself
 from conformance.errors import ConformanceError
 
 
@@ -36,14 +37,16 @@ def conformance(session: Any, *arguments: str) -> None:
         raise SystemExit(code)
 
 
-def matrix(project: str | Path = ".", install: Sequence[str] = ("torch-conformance",), subject: str = "") -> None:
-    """Define the sessions `matrix`, `cell(ID)` and `report` for the project in that folder.
+def matrix(project: str | Path = ".", install: Sequence[str] = (), subject: str = "") -> None:
+    """Define the sessions `matrix`, `cell(ID)` and, but for a subject, `report` for the project in that folder.
 
-    With a `subject`, as "package.module:build", they run the checks on that model in place of the built-in cases.
+    With a `subject`, as "package.module:build", they run the checks on that model in place of the built-in cases. `install` is what
+    session.install takes to have this tool in a session; left out, it is the tool that nox itself runs with.
     """
     import nox
 
     ids = cell_ids(Path(project))
+    install = install or itself()
     command = ("check", subject) if subject else ("matrix",)
 
     @nox.session(name="matrix")
@@ -58,6 +61,9 @@ def matrix(project: str | Path = ".", install: Sequence[str] = ("torch-conforman
         """One cell, and its report."""
         session.install(*install)
         conformance(session, *command, "--only", cell, *session.posargs)
+
+    if subject:  # whose check leaves its own report
+        return
 
     @nox.session(default=False)
     def report(session: Any) -> None:
