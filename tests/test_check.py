@@ -321,9 +321,37 @@ def test_a_sound_model_passes_every_check(project: Path) -> None:
     assert "faults" not in done.stdout
 
 
+UNFIT = {
+    "hangs": ("timeout", "did not end within 20 s", ""),
+    "dies": ("crash", "exit code 3", ""),
+    "no_inputs": ("raises", "takes inputs that nobody gave", ""),
+    "needs_a_gpu": ("raises", "", "CUDA|NVIDIA"),
+    "talks": ("crash", "output: ", "MB printed, the limit is 64 MB"),
+}
+
+
+@pytest.fixture(scope="module")
+def unfit(project: Path) -> subprocess.CompletedProcess[str]:
+    """One check of everything that could be handed over by mistake, and of a model that writes files."""
+    path = MODELS / "unfit.py"
+    models = [f"{path}:{build}" for build in (*UNFIT, "litters")]
+    options = ("--torch", "2.13.0", "--device", "cpu", "--family", "init", "--case", "init.subject_copies*", "--timeout", "20")
+    return run_conformance(project, "check", *models, *options)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("build", "verdict"), [("hangs", "timeout"), ("dies", "crash"), ("no_inputs", "raises")])
-def test_a_subject_that_never_comes_back_is_recorded(project: Path, build: str, verdict: str) -> None:
-    done = _check(project, f"unfit.py:{build}", "--family", "init", "--case", "init.subject_copies*", "--timeout", "5")
-    assert done.returncode == 1, done.stderr
-    assert f"init.copies: {verdict} (loud)" in done.stdout
+@pytest.mark.parametrize("build", UNFIT)
+def test_an_unfit_subject_is_recorded_and_told(unfit: subprocess.CompletedProcess[str], build: str) -> None:
+    assert unfit.returncode == 1, unfit.stderr
+    verdict, *words = UNFIT[build]
+    told = unfit.stdout.partition(f"{build} on cpu\n")[2].partition(" on cpu\n")[0]
+    assert f"init.copies: {verdict} (loud) on ==2.13.0" in told
+    assert all(re.search(each, told) for each in words), told
+    assert "cure:" not in told
+
+
+@pytest.mark.slow
+def test_what_a_subject_writes_does_not_land_in_the_project(unfit: subprocess.CompletedProcess[str], project: Path) -> None:
+    assert "init.copies  ✓" in re.sub(" +", "  ", unfit.stdout.partition("litters on cpu\n")[2])
+    assert list(project.rglob("left_behind.txt")) == []
+    assert list(MODELS.rglob("left_behind.txt")) == []
