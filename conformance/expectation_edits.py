@@ -123,24 +123,34 @@ def prune(path: Path, result: ResultSet) -> list[Expectation]:
     gone = {entry.number for entry in spent}
     pruned = _without(text, gone, len(entries), path)
     left = [entry for entry in entries if entry.number not in gone]
-    if [_content(entry) for entry in parse(pruned, str(path))] != [_content(entry) for entry in left]:
+    if [content(entry) for entry in parse(pruned, str(path))] != [content(entry) for entry in left]:
         raise ConfigError(f"{path} is laid out in a way that prune does not follow: take out entries {sorted(gone)} by hand")
     write_bytes(path, pruned.encode("utf-8"))
     return spent
 
 
-def _content(entry: Expectation) -> tuple[object, ...]:
+def content(entry: Expectation) -> tuple[object, ...]:
+    """What an entry says, whatever its place in the file."""
     return tuple(value for name, value in vars(entry).items() if name != "number")
 
 
-def _without(text: str, gone: set[int], count: int, path: Path) -> str:
-    """`text` without the lines of the entries numbered in `gone`: from each header to its last key, and one blank line after."""
+def entry_lines(text: str, count: int, path: Path, wanted: Iterable[int]) -> tuple[list[str], list[int]]:
+    """The lines of the file and the numbers of those that begin an entry; raises ConfigError where these are not `count` lines.
+
+    `wanted` are the entries that were to be edited, for its message.
+    """
     lines = text.split("\n")
     heads = [number for number, line in enumerate(lines) if _HEADER.match(line)]
     if len(heads) != count:
         raise ConfigError(
-            f"{path} does not write each entry under a line [[expectation]] of its own: take out entries {sorted(gone)} by hand"
+            f"{path} does not write each entry under a line [[expectation]] of its own: edit entries {sorted(wanted)} by hand"
         )
+    return lines, heads
+
+
+def _without(text: str, gone: set[int], count: int, path: Path) -> str:
+    """`text` without the lines of the entries numbered in `gone`: from each header to its last key, and one blank line after."""
+    lines, heads = entry_lines(text, count, path, gone)
     dropped: set[int] = set()
     for number, (head, after) in enumerate(zip(heads, [*heads[1:], len(lines)], strict=True), 1):
         if number in gone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -146,6 +147,10 @@ def _regressions(result: ResultSet, expectations: Sequence[Expectation]) -> Iter
                 yield Finding("regression", what, str(cell.cell), action, [record])
 
 
+def _tighten(entry: Expectation) -> str:
+    return f"conformance expect --tighten --case {shlex.quote(entry.case)}"
+
+
 def _stale(each: Standing, today: date) -> Iterator[Finding]:
     """What is wrong with an entry itself."""
     entry = each.entry
@@ -157,14 +162,14 @@ def _stale(each: Standing, today: date) -> Iterator[Finding]:
     elif each.passes:
         releases = ", ".join(map(str, each.passes))
         what = f"{entry.case} is expected to be {entry.verdict}, and passes on torch {releases}"
-        yield Finding("stale", what, where, f'narrow it: torch = "{each.narrowed()}"')
+        yield Finding("stale", what, where, f'narrow it to torch = "{each.narrowed()}": {_tighten(entry)}')
     if each.unmatched:
         yield Finding("unmatched", f"nothing that was measured is as {entry} says", where, "take it out: conformance expect --prune")
     if each.tighter is not None and entry.observation is not None:
         what = (
             f"{entry.case}: {entry.observation.name} is no worse than {each.tighter:g} everywhere, the bound is {entry.observation.bound:g}"
         )
-        yield Finding("stale", what, where, f"move the bound: set bound = {each.tighter:g}")
+        yield Finding("stale", what, where, f"move the bound to {each.tighter:g}: {_tighten(entry)}")
     if each.overdue(today):
         yield Finding(
             "overdue", f"{entry.case}: its review date {entry.review} is past", where, f"look at {entry.link}, then set a new review date"

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from conformance.artifacts import Record
 from conformance.cells import Cell
-from conformance.compare import spans
+from conformance.compare import ranges
 from conformance.expectations import Expectation
 from conformance.incell.verdicts import Verdict
 from conformance.results import CellResult, ResultSet
@@ -58,14 +58,25 @@ class Standing:
         return None if worst == bound.bound else worst
 
     def narrowed(self) -> str:
-        """The specifier of the releases where the entry still holds, for its `torch` key."""
-        span = spans(self.holds, self.holds)[0]
-        holes = (version for version in self.passes if self.holds[0] < version < self.holds[-1])
-        return ",".join([span, *(f"!={version}" for version in holes)])
+        """The entry's specifier without the releases where its case passes, for its `torch` key.
+
+        Where every newer release passes it ends there; other releases that pass are left out one by one, and what was not measured stays.
+        """
+        seen = [*self.holds, *self.passes]
+        newer = [version for version in self.passes if version > self.holds[-1]]
+        others = [version for version in self.passes if version < self.holds[-1]]
+        ends = [f"<{_named(newer[0], seen).removesuffix('.*')}"] if newer else []
+        kept = [str(part) for part in self.entry.torch if not (newer and part.operator in ("<", "<="))]
+        return ",".join([*sorted(kept), *ends, *(f"!={_named(version, seen)}" for version in others)])
 
     def overdue(self, today: date) -> bool:
         """Whether its review date lies before `today`."""
         return self.entry.review < today
+
+
+def _named(version: Version, seen: Sequence[Version]) -> str:
+    """`2.10.*` where all that was seen of the minor is this release, else `2.10.1`."""
+    return ranges([version], seen)[0].removeprefix("==")
 
 
 def standings(result: ResultSet, expectations: Sequence[Expectation]) -> list[Standing]:

@@ -122,6 +122,25 @@ def test_a_release_tells_worse_and_better_apart() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("torch", "told"),
+    [("", ["    conformance expect --tighten --case 'init.x[a]'"]), ("<2.10", [])],
+)
+def test_what_got_better_asks_to_move_the_expectation_that_still_speaks_of_it(torch: str, told: list[str]) -> None:
+    rows = {"init.x[a]": {"2.9.1": "wrong", "2.10.0": "pass"}}
+    entries = parse(entry(case='"init.x[a]"', torch=f'"{torch}"'), "e.toml")
+    lines = release.answer(groups(grid(rows)), "2.10", entries)
+    assert [line for line in lines if "--tighten" in line] == told
+
+
+def test_a_number_that_got_better_asks_to_move_its_bound() -> None:
+    seen = {version: {"breaks": {"kind": "number", "value": value, "better": "lower"}} for version, value in (("2.9.1", 4), ("2.10.0", 2))}
+    cells = [(made_cell(version), [record(version, "init.x", "wrong", observations=values)]) for version, values in seen.items()]
+    entries = parse(entry(observation='{name = "breaks", bound = 4, better = "lower"}'), "e.toml")
+    lines = release.answer(groups(result(*cells)), "2.10", entries)
+    assert lines[-2:] == ["  expectations to move:", "    conformance expect --tighten --case init.x"]
+
+
 WAYS = [
     Way("norm", "F.norm", ("init.norm_native*",)),
     Way("norm", "old.norm", ("init.never_run",)),

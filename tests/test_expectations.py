@@ -199,7 +199,7 @@ def test_prune_leaves_a_file_alone_that_it_cannot_follow(tmp_path: Path) -> None
     path = tmp_path / "expectations.toml"
     path.write_text("expectation = [{" + ", ".join(entry(case='"init.gone"').splitlines()[1:]) + "}]\n")
     before = path.read_text()
-    with pytest.raises(ConfigError, match=r"take out entries \[1\] by hand"):
+    with pytest.raises(ConfigError, match=r"edit entries \[1\] by hand"):
         prune(path, grid(OUTCOMES))
     assert path.read_text() == before
 

@@ -63,7 +63,7 @@ def test_one_that_passes_on_some_releases_is_to_be_narrowed() -> None:
     outcomes = {"init.x": dict(zip(("2.1.2", "2.9.0", "2.10.0", "2.11.0"), ("pass", "wrong", "pass", "wrong"), strict=True))}
     judgement = judge(grid(outcomes), expecting(entry()), TODAY)
     assert kinds(judgement) == ["stale"]
-    assert 'narrow it: torch = ">=2.9.0,<=2.11.0,!=2.10.0"' in judgement.lines()[1]
+    assert 'narrow it to torch = "!=2.1.*,!=2.10.*": conformance expect --tighten --case init.x' in judgement.lines()[1]
     assert judge(grid(outcomes), expecting(entry(torch='">=2.9.0,<=2.11.0,!=2.10.0"')), TODAY).exit_code == 0
 
 
@@ -119,7 +119,7 @@ def test_a_bound_is_kept_moved_or_broken() -> None:
     assert judge(with_breaks(3, 2), entries, TODAY).exit_code == 0
     better = judge(with_breaks(2, 1), entries, TODAY)
     assert (kinds(better), better.exit_code) == (["stale"], 1)
-    assert "set bound = 2" in better.lines()[1]
+    assert "move the bound to 2: conformance expect --tighten --case init.x" in better.lines()[1]
     worse = judge(with_breaks(3, 4), entries, TODAY)
     assert (kinds(worse), worse.exit_code) == (["regression"], 1)
     assert "breaks is 4, the bound is 3 (lower is better)" in worse.lines()[0]

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from conformance.differences import Cause, Difference, NumberMove
+from conformance.expectations import Expectation
 from conformance.plaintext import one_line
+from conformance.standings import covering
 
 
-def answer(difference: Difference, notes: Sequence[str] = ()) -> Iterator[str]:
-    """The lines of one difference: worse, numbers that got worse, better, numbers that got better, bits, cases that came and went."""
+def answer(difference: Difference, expectations: Sequence[Expectation] = ()) -> Iterator[str]:
+    """The lines of one difference: worse, numbers that got worse, better, numbers that got better, bits, cases that came and went.
+
+    What got better asks to move the expectation that speaks of it: the commands that do stand under it.
+    """
     yield f"  {headline(difference)}"
-    yield from (f"  {note}" for note in notes)
     yield from _causes("worse", difference.worse)
     yield from _numbers("numbers that got worse", [move for move in difference.numbers if move.worse])
     yield from _causes("better", difference.better)
     yield from _numbers("numbers that got better", [move for move in difference.numbers if not move.worse])
+    yield from _listed("expectations to move", moves(difference, expectations))
     yield from _listed("bits that changed", (f"{move.case}: {move.name}" for move in difference.bits))
     yield from _listed("new cases", difference.appeared)
     yield from _listed("cases that are gone", difference.vanished)
     yield from _listed("not known on one side", difference.unknown)
+
+
+def moves(difference: Difference, expectations: Sequence[Expectation]) -> list[str]:
+    """The commands that move the expectations which still speak of what got better."""
+    entries = [
+        entry
+        for cause in difference.better
+        for move in cause.moves
+        if (entry := covering(move.before.record, expectations)) is not None and entry.in_range(move.after.cell)
+    ]
+    for number in difference.numbers:
+        speaking = (entry for entry in expectations if entry.observation is not None and entry.observation.name == number.name)
+        entries += [
+            entry for entry in speaking if not number.worse and entry.covers(number.before.record) and entry.covers(number.after.record)
+        ]
+    return list(dict.fromkeys(f"conformance expect --tighten --case {shlex.quote(entry.case)}" for entry in entries))
 
 
 def headline(difference: Difference) -> str:

@@ -9,17 +9,18 @@ from packaging.version import InvalidVersion, Version
 from conformance.answers import difference
 from conformance.columns import Group
 from conformance.errors import NothingSelectedError
+from conformance.expectations import Expectation
 from conformance.transitions import transitions
 
 
-def answer(groups: Sequence[Group], release: str) -> list[str]:
+def answer(groups: Sequence[Group], release: str, expectations: Sequence[Expectation] = ()) -> list[str]:
     """The lines for every measured release that `release` names. Raises NothingSelectedError when none was measured."""
     known = sorted({column.version for group in groups for column in group.columns if column.measured})
     wanted = named(release, known)
     if not wanted:
         measured = ", ".join(map(str, known)) or "nothing"
         raise NothingSelectedError(f"torch {release} was not measured; measured: {measured}")
-    return [line for group in groups for line in _of(group, wanted)]
+    return [line for group in groups for line in _of(group, wanted, expectations)]
 
 
 def named(release: str, known: Sequence[Version]) -> list[Version]:
@@ -32,12 +33,12 @@ def named(release: str, known: Sequence[Version]) -> list[Version]:
     return exact or [each for each in known if each.release[: len(version.release)] == version.release]
 
 
-def _of(group: Group, wanted: Sequence[Version]) -> Iterator[str]:
+def _of(group: Group, wanted: Sequence[Version], expectations: Sequence[Expectation]) -> Iterator[str]:
     changed = {each.version: each for each in transitions(group.sound)}
     for version in wanted:
         if version in changed:
             yield f"torch {version} on {group.label}, against {changed[version].previous}"
-            yield from difference.answer(changed[version].difference)
+            yield from difference.answer(changed[version].difference, expectations)
         elif any(column.version == version and column.measured for column in group.columns):
             counts = any(column.version == version for column in group.sound.columns)
             why = "is the oldest release measured there: nothing to compare it with" if counts else "does not count: its controls are off"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from conformance.answers import difference
 from conformance.comparison import Comparison, lone
+from conformance.expectations import Expectation
 
 
-def answer(comparison: Comparison) -> Iterator[str]:
+def answer(comparison: Comparison, expectations: Sequence[Expectation] = ()) -> Iterator[str]:
     """The lines of the comparison: pairs that differ in full, the others counted, and the answer last."""
     equal = [pair for pair in comparison.pairs if pair.difference.empty and not pair.difference.vanished and not pair.difference.appeared]
     for pair in comparison.pairs:
         if pair not in equal or len(comparison.pairs) == 1:
             yield pair.new if pair.old == pair.new else f"{pair.new} against {pair.old}"
-            yield from difference.answer(pair.difference)
+            yield from difference.answer(pair.difference, expectations)
     if equal and len(comparison.pairs) > 1:
         yield f"{len(equal)} of {len(comparison.pairs)} columns do not differ"
     yield from lone(comparison)

@@ -35,7 +35,7 @@ def show(arguments: argparse.Namespace) -> int:
     if arguments.release:
         from conformance.answers import release
 
-        lines = release.answer(columns, arguments.release)
+        lines = release.answer(columns, arguments.release, expectations_of(config))
     elif arguments.guard:
         lines = _guard(columns, arguments.guard)
     else:
@@ -81,7 +81,7 @@ def diff(arguments: argparse.Namespace) -> int:
     else:
         from conformance.answers import sets
 
-        print("\n".join(sets.answer(found)))
+        print("\n".join(sets.answer(found, expectations_of(config))))
     return found.exit_code
 
 

@@ -17,9 +17,10 @@ def add(command: Adder) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--update", action="store_true", help="write entries for deviations that none covers")
     what.add_argument("--prune", action="store_true", help="remove entries that nothing bears out any more")
+    what.add_argument("--tighten", action="store_true", help="narrow entries to the releases that bear them out, and move their bounds")
     what.add_argument("--explain", action="store_true", help="say of each entry what it stands on")
     parser.add_argument("--file", type=Path, help="the expectations file, in place of the configured one")
-    parser.add_argument("--case", action="append", default=[], metavar="ID", help="with --update: these cases only")
+    parser.add_argument("--case", action="append", default=[], metavar="ID", help="with --update or --tighten: these cases only")
     parser.add_argument("--reason", help="with --update: why the deviation is known; never made up")
     parser.add_argument("--link", help="with --update: the issue")
     parser.add_argument("--review", metavar="DATE", help="with --update: when to look again, as 2027-06-01")
@@ -27,7 +28,7 @@ def add(command: Adder) -> None:
 
 
 def expect(arguments: argparse.Namespace) -> int:
-    """Write, prune or explain expectations."""
+    """Write, tighten, prune or explain expectations."""
     from conformance import expectation_edits, results
     from conformance.standings import covering
 
@@ -43,6 +44,10 @@ def expect(arguments: argparse.Namespace) -> int:
         records = [record for record in outcomes if _wanted(record["case"], arguments.case) and covering(record, known) is None]
         written = expectation_edits.update(path, records, arguments.reason, arguments.link, _date(arguments.review))
         print(f"{len(written)} entries written to {path}")
+    elif arguments.tighten:
+        from conformance.expectation_bounds import tighten
+
+        print("\n".join(tighten(path, result, arguments.case)) or f"no entry of {path} can be tightened")
     else:
         print(f"{len(expectation_edits.prune(path, result))} entries removed from {path}")
     return 0
