@@ -42,6 +42,7 @@ def test_a_case_tells_where_it_passes_and_where_it_broke() -> None:
         "    2.9.1 to 2.10.0    wrong       wrong here",
         "    last good 2.1.2, first bad 2.9.1",
         "    run it again: conformance run --only torch2.9.1-py3.11-cpu-linux_x86_64 --case 'init.x[a]'",
+        "not measured on cuda, mps, xla, xpu, meta",
     ]
 
 
@@ -49,7 +50,7 @@ def test_many_cases_are_told_by_their_intervals() -> None:
     rows = {f"init.x[{number}]": {"2.1.2": "pass", "2.10.0": "wrong"} for number in range(20)}
     lines = of_case(*rows, rows=rows).splitlines()
     assert lines[:2] == ["init.x[0]", "  cpu · linux_x86_64  passes ==2.1.* (tested 2.1.2 to 2.10.0)"]
-    assert len(lines) == 40
+    assert len(lines) == 41
 
 
 def test_a_case_tells_what_it_observed_and_what_was_expected() -> None:
@@ -182,6 +183,29 @@ def test_a_guard_without_cases_says_so() -> None:
         guard.answer([], WAYS, {"norm": ""}, {}, "norms")
 
 
+def test_guards_that_may_be_dropped_from_a_floor_on() -> None:
+    columns = groups(grid({"init.norm_native": {"2.1.2": "wrong", "2.9.1": "pass", "2.10.0": "pass"}}))
+    assert guard.droppable(columns, WAYS, "2.9") == [
+        "may be dropped where the floor is 2.9:",
+        "  norm, by F.norm",
+        "not measured where the floor is 2.9:",
+        "  cast, by x.to",
+        "  norm, by old.norm",
+    ]
+    assert "  norm, by F.norm (cpu · linux_x86_64: 2.1.2)" in guard.droppable(columns, WAYS, "2.1")
+    assert guard.droppable(columns, WAYS, "2.11")[0] == "not measured where the floor is 2.11:"
+    with pytest.raises(NothingSelectedError, match="is no release"):
+        guard.droppable(columns, WAYS, "new")
+
+
+def test_a_word_of_an_id_or_a_title_finds_the_cases_that_speak_of_it() -> None:
+    rows = [record("2.9.1", "init.x"), record("2.9.1", "rope.growth")]
+    columns = groups(result((made_cell("2.9.1"), rows), titles={"init.x": "Every Embedding is written."}))
+    assert case.speaking_of(columns, "embedding") == ["init.x"]
+    assert case.speaking_of(columns, "GROW") == ["rope.growth"]
+    assert (case.speaking_of(columns, " "), case.speaking_of(columns, "none")) == ([], [])
+
+
 def test_hostile_results_stay_lines() -> None:
     where = made_cell("2.4.1")
     row = record(
@@ -256,6 +280,7 @@ def test_diff_of_folders_and_of_cells(tmp_path: Path, capsys: pytest.CaptureFixt
         (("diff", "reports", "torch2.9.1*"), 2, "is a folder, and the other is not"),
         (("show", "nothing"), 3, "no case or cell matches 'nothing'"),
         (("show", "--guard", "rms_nrm"), 3, "close: rms_norm"),
+        (("show", "--floor", "new"), 3, "--floor 'new' is no release"),
         (("show", "--release", "3"), 3, "torch 3 was not measured; measured: 2.9.1, 2.10.0"),
     ],
 )
@@ -281,6 +306,8 @@ def test_show_answers_each_kind_of_question(tmp_path: Path, capsys: pytest.Captu
         (["init.x"], "last bad 2.9.1, first good 2.10.0"),
         (["torch2.9.1*"], "2 cases: 1 wrong, 1 pass"),
         (["--release", "2.10"], "1 got better"),
+        (["INIT.X"], "last bad 2.9.1, first good 2.10.0"),
+        (["--floor", "2.9"], "not measured where the floor is 2.9"),
         (["--guard", "rms_norm"], "without it: its cases were not measured"),
     ):
         assert run(project, "show", *question) == 0

@@ -11,6 +11,7 @@ from packaging.version import Version
 from conformance.artifacts import Record
 from conformance.columns import Group
 from conformance.compare import classes, intervals, measured_range
+from conformance.config import DEVICES
 from conformance.differences import Outcome, digest, generic_reason
 from conformance.expectations import Expectation
 from conformance.frame import blamed, exception_of
@@ -29,7 +30,7 @@ def answer(groups: Sequence[Group], expectations: Sequence[Expectation], cases: 
     width = max((len(group.label) for group in groups), default=0)
     for case in cases:
         title = next((titles[case] for group in groups for column in group.columns if case in (titles := column.result.titles())), "")
-        yield one_line(case, 200) + (f": {one_line(title, 200)}" if title and len(cases) <= WHOLE else "")
+        yield one_line(case, 200) + (f": {one_line(title, 200)}" if title else "")
         for group in groups:
             outcomes = _outcomes(group, case)
             if outcomes:
@@ -37,6 +38,16 @@ def answer(groups: Sequence[Group], expectations: Sequence[Expectation], cases: 
                 yield f"  {group.label:<{width}}  {passes(verdicts)} ({measured_range(verdicts)})"
                 if len(cases) <= WHOLE:
                     yield from _story(group, case, outcomes, expectations)
+    missing = [device for device in DEVICES if device not in {group.device for group in groups}]
+    if cases and missing:
+        yield f"not measured on {', '.join(missing)}"
+
+
+def speaking_of(groups: Sequence[Group], word: str) -> list[str]:
+    """The cases whose id or title holds `word`, whatever its case, in their order."""
+    titles = {case: "" for group in groups for column in group.columns for case in column.outcomes}
+    titles.update({case: title for group in groups for column in group.columns for case, title in column.result.titles().items()})
+    return sorted(case for case, title in titles.items() if word.strip() and word.strip().lower() in f"{case} {title}".lower())
 
 
 def passes(verdicts: dict[Version, Verdict | None]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from packaging.version import InvalidVersion, Version
+
 from conformance import selectors
 from conformance.answers.case import passes
 from conformance.columns import Group
@@ -45,3 +47,33 @@ def _with(groups: Sequence[Group], users: Sequence[str]) -> Iterator[str]:
         cases = {case for column in group.columns for case in column.outcomes if case.partition("[")[0] in users}
         for case in sorted(cases):
             yield f"  with it, on {group.label}: {case} {passes(group.verdicts(case))}"
+
+
+def droppable(groups: Sequence[Group], ways: Sequence[Way], floor: str) -> list[str]:
+    """For each way to do without a guard, whether it holds from the release `floor` on, on every device where it was measured.
+
+    Raises NothingSelectedError when `floor` is no release.
+    """
+    try:
+        lowest = Version(floor)
+    except InvalidVersion as error:
+        raise NothingSelectedError(f"--floor {floor!r} is no release, as 2.6") from error
+    by_way = {way: needs(groups, [way], way.guard) for way in ways}
+    told: dict[str, list[str]] = {"may be dropped": [], "still needed": [], "not measured": []}
+    for way, found in by_way.items():
+        measured = [need for need in found if any(version >= lowest for version in need.measured)]
+        needing = [f"{need.group.label}: {_runs(need.needed, lowest)}" for need in measured if _runs(need.needed, lowest)]
+        state = "not measured" if not measured else "still needed" if needing else "may be dropped"
+        told[state].append(f"{way.guard}, by {way.way}" + (f" ({'; '.join(needing)})" if needing else ""))
+    return [
+        line
+        for state, listed in told.items()
+        if listed
+        for line in (f"{state} where the floor is {floor}:", *(f"  {each}" for each in sorted(listed)))
+    ]
+
+
+def _runs(needed: Sequence[Version], lowest: Version) -> str:
+    """The releases from `lowest` on that need it, as `2.7.1 to 2.15.0`; empty for none."""
+    above = [str(version) for version in needed if version >= lowest]
+    return " to ".join(dict.fromkeys([above[0], above[-1]])) if above else ""

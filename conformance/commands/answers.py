@@ -19,9 +19,10 @@ def add(command: Adder) -> None:
     """Put these commands on the command line."""
     parser = command("show", show, "what was measured of a case, in a cell, at a release, or of a guard")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("name", nargs="?", help="a case or a cell, by id or glob")
+    what.add_argument("name", nargs="?", help="a case or a cell, by id or glob, or a word of a case's id or title")
     what.add_argument("--release", metavar="RELEASE", help="what changed at a release, as 2.9 or 2.9.1, against the one measured before it")
     what.add_argument("--guard", metavar="NAME", help="where a guard is needed, and from which release on it may be dropped")
+    what.add_argument("--floor", metavar="RELEASE", help="the guards that may be dropped where this is the oldest release supported")
     parser = command("diff", diff, "what changed between two result sets or two columns; exit code 1 where something got worse")
     parser.add_argument("old", metavar="OLD", nargs="?", help="a folder or file of results, or a cell (default: what was published)")
     parser.add_argument("new", metavar="NEW", nargs="?", help="another of the same kind (default: the results at hand)")
@@ -36,24 +37,26 @@ def show(arguments: argparse.Namespace) -> int:
         from conformance.answers import release
 
         lines = release.answer(columns, arguments.release, expectations_of(config))
-    elif arguments.guard:
-        lines = _guard(columns, arguments.guard)
+    elif arguments.guard or arguments.floor:
+        lines = _guard(columns, arguments.guard, arguments.floor)
     else:
         lines = _named(config, columns, arguments.name)
     print("\n".join(lines))
     return 0
 
 
-def _guard(columns: list[Group], name: str) -> list[str]:
+def _guard(columns: list[Group], name: str | None, floor: str | None) -> list[str]:
     from conformance import guardneeds
     from conformance.answers import guard
 
+    if floor:
+        return guard.droppable(columns, guardneeds.ways(), floor)
     users = guardneeds.users(sorted(builtin_cases().glob("*/test_*.py")))
-    return guard.answer(columns, guardneeds.ways(), guardneeds.guards(), users, name)
+    return guard.answer(columns, guardneeds.ways(), guardneeds.guards(), users, name or "")
 
 
 def _named(config: Config, columns: list[Group], name: str) -> list[str]:
-    """The lines of every cell and case that `name` matches."""
+    """The lines of every cell and case that `name` matches, or of the cases whose id or title has that word."""
     from conformance.answers import case, cell
 
     by_cell = {str(column.cell): column for group in columns for column in group.columns}
@@ -61,7 +64,8 @@ def _named(config: Config, columns: list[Group], name: str) -> list[str]:
     known = expectations_of(config)
     picked = chosen([name], by_cell)
     lines = [line for one in by_cell if one in picked for line in cell.answer(by_cell[one], known)]
-    lines += case.answer(columns, known, sorted(chosen([name], cases)))
+    found = sorted(chosen([name], cases)) or ([] if picked else case.speaking_of(columns, name))
+    lines += case.answer(columns, known, found)
     if not lines:
         raise NothingSelectedError(f"no case or cell matches {name!r}{close_matches(name, [*cases, *by_cell])}")
     return lines
