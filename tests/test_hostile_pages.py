@@ -57,7 +57,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     assert len(pages) > 8
     for path in pages:
         html = path.read_text("utf-8")
-        _is_inert(html)
+        _is_inert(html, scripts=0 if path.parent.name == "fragments" else 1)
         assert path.resolve().is_relative_to(tmp_path.resolve())
         assert re.fullmatch(r"[a-z0-9._-]{1,120}", path.name)
     markdown = (tmp_path / "summary.md").read_text("utf-8")
@@ -69,11 +69,11 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     assert all(character.isprintable() or character == "\n" for character in shown)
 
 
-def _is_inert(html: str) -> None:
+def _is_inert(html: str, scripts: int = 1) -> None:
     """Whether a page holds only what our templates put there: our script, no image, no handler, no character that hides."""
     page = Page(html)
     names = [tag for tag, _ in page.tags]
-    assert names.count("script") == 1
+    assert names.count("script") == scripts
     assert not {"img", "iframe", "object", "embed", "base"} & set(names)
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", html)
     for tag, attributes in page.tags:
@@ -102,7 +102,7 @@ def test_any_reason_gives_pages_of_a_sane_size(reason: str) -> None:
     for address, text in made.items():
         assert len(text.encode()) < 60_000, address
         if address.endswith(".html"):
-            _is_inert(text)
+            _is_inert(text, scripts=0 if address.startswith("fragments/") else 1)
     if len(reason) > 10_000:
         assert "more characters in matrix.csv" in made["cases/init.x.html"]
 

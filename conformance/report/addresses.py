@@ -23,6 +23,11 @@ def case(name: str) -> str:
     return f"cases/{slug(name)}.html"
 
 
+def fragment(name: str) -> str:
+    """The fragment of one case, for an iframe."""
+    return f"fragments/{slug(name)}.html"
+
+
 def family(name: str, part: int = 1) -> str:
     """The page of one family, or a further part of it."""
     return f"families/{slug(name)}{f'--{part}' if part > 1 else ''}.html"

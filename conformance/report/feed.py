@@ -11,6 +11,7 @@ from conformance.answers.difference import headline
 from conformance.columns import Group
 from conformance.differences import Cause, Difference
 from conformance.plaintext import one_line
+from conformance.report import addresses
 from conformance.transitions import Transition, transitions
 
 #: Cases and other lines of one kind that an entry names; the page of the release has all.
@@ -58,7 +59,7 @@ def _moment(text: object) -> str:
 
 def _entry(group: Group, transition: Transition, date: str) -> Iterator[str]:
     title = f"torch {transition.version} on {group.label}: {headline(transition.difference)}"
-    page = f"site/releases/{transition.version}.html"
+    page = f"site/{addresses.release(str(transition.version))}"
     yield "  <entry>"
     yield f"    <title>{escape(one_line(title))}</title>"
     yield f"    <id>{uuid.uuid5(_NAMESPACE, f'{group.label}|{transition.version}').urn}</id>"

@@ -10,6 +10,7 @@ from conformance.report.casepages import case_pages
 from conformance.report.deviationpages import deviation_pages
 from conformance.report.environmentpage import environment_page
 from conformance.report.familypages import family_pages, subject_pages
+from conformance.report.fragments import fragments
 from conformance.report.frontpage import front_page
 from conformance.report.guardpage import guard_page
 from conformance.report.modelpage import model_page
@@ -32,6 +33,7 @@ def pages(view: View) -> Iterator[tuple[str, str]]:
     yield addresses.MODELS, model_page(view)
     yield addresses.ENVIRONMENTS, environment_page(view)
     yield from case_pages(view)
+    yield from fragments(view)
     yield from source_pages(view.files)
     yield from searchindex.files(view)
     for name in ("site.css", "site.js"):
