@@ -88,20 +88,18 @@ def _repeated(by_cell: dict[Cell, list[Contribution]], into: Path) -> dict[str, 
 
 
 def _gather(source: Path, own: bool, by_cell: dict[Cell, list[Contribution]], plans: list[dict[str, Any]], problems: list[Problem]) -> None:
-    told: list[Problem] = []
     folders = 0
     for root in [source] if own else roots(source):
-        plan, unread = read_table(root / "plan.json")
-        told += unread
+        plan, told = read_table(root / "plan.json")
         plans += [plan] if plan is not None else []
         for folder, held in cell_folders(root):
             folders += 1
             contribution = read_contribution(folder, held, told)
             if contribution is not None:
                 by_cell.setdefault(contribution.cell, []).append(contribution)
+        problems += [Problem(f"{root}: {problem.path}", problem.line, problem.message) for problem in told]
     if not folders and not own:
-        told.append(Problem("results", 0, "this source holds no results of any cell"))
-    problems += [Problem(f"{source}: {problem.path}", problem.line, problem.message) for problem in told]
+        problems.append(Problem(f"{source}: results", 0, "this source holds no results of any cell"))
 
 
 def _unite(contributions: Sequence[Contribution]) -> Contribution | None:

@@ -107,8 +107,9 @@ def _usual_cases(new: ResultSet) -> dict[str, set[str]]:
     """Device -> the set of cases that most of its columns hold: of as many, that of the newest release."""
     found: dict[str, Counter[frozenset[str]]] = defaultdict(Counter)
     for cell in sorted(new.judged(), key=lambda each: each.cell.version, reverse=True):
-        cases = frozenset(cell.outcomes())
-        if cases:
+        outcomes = cell.outcomes()
+        cases = frozenset(outcomes)
+        if any(record["verdict"] != Verdict.MISSING.value for record in outcomes.values()):  # what never came says nothing of what is usual
             found[cell.cell.device][cases] += 1
     return {device: set(counts.most_common(1)[0][0]) for device, counts in found.items()}
 

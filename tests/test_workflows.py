@@ -202,7 +202,7 @@ COMMANDS = [(where, words) for where, step, _ in STEPS for words in _commands(st
 
 @pytest.mark.parametrize("words", [words for _, words in COMMANDS], ids=[where for where, _ in COMMANDS])
 def test_commands_are_ours(words: list[str]) -> None:
-    values = {"$DEPTH": "default", "$JOBS": "256"}
+    values = {"$DEPTH": "default", "$JOBS": "256", "$INDEX": "pytorch"}
     parsed = cli._parser().parse_args([values.get(word, word) for word in words if word != "$KEEP"])
     assert isinstance(parsed, argparse.Namespace)
 

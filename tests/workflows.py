@@ -99,7 +99,8 @@ class Runner:
         workspace = folder / "workspace"
         workspace.mkdir(parents=True)
         steps: dict[str, Any] = {}
-        runner = {"temp": str(folder), "environment": "github-hosted"}
+        # A machine of one's own: it keeps its environments, and uv's cache.
+        runner = {"temp": str(folder), "environment": "self-hosted"}
         known: dict[str, Any] = {**contexts, "steps": steps, "runner": runner, "env": {}}
         known["env"] = {name: as_text(evaluate(value, known)) for name, value in (job.get("env") or {}).items()}
         for number, step in enumerate(job["steps"]):

@@ -9,7 +9,7 @@ from pathlib import Path
 from conformance import selectors
 from conformance.commands.arguments import Adder, add_results, config_of, expectations_of
 from conformance.config import Config
-from conformance.errors import ConfigError
+from conformance.errors import ConfigError, NothingSelectedError
 from conformance.results import PUBLISHED, ResultSet
 
 
@@ -46,7 +46,10 @@ def report(arguments: argparse.Namespace) -> int:
 
     config = config_of(arguments)
     if arguments.published:
-        _build(config, results.read(config.reports / PUBLISHED))
+        columns = results.read(config.reports / PUBLISHED)
+        if not columns.cells:
+            raise NothingSelectedError(f"no column is published under {config.reports / PUBLISHED}: conformance gate --publish says why")
+        _build(config, columns)
     else:
         _build(config, results.read(config.reports, published=True))
     return 0
