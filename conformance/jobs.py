@@ -39,7 +39,6 @@ class Job:
         return {
             "job": self.name,
             "cells": self.ids,
-            "devices": ",".join(dict.fromkeys(planned.cell.device for planned in self.cells)),
             "runs_on": labels[0] if len(labels) == 1 else labels,
         }
 

@@ -6,6 +6,7 @@ import ast
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,8 @@ def _why_nothing(excluded: list[tuple[str, str]]) -> str:
 def _cells(config: Config, selection: Selection) -> tuple[list[PlannedCell], list[tuple[str, str]]]:
     """Every pair of release and target: planned, or out with the reason."""
     platform = selection.platform or this_platform()
-    devices = selection.devices or config.devices
+    asked = selection.devices or config.devices
+    devices = asked if selection.devices else (*asked, *_devices_of(selection.cells))
     wanted = _releases(config, selection)
     included: list[PlannedCell] = []
     excluded: list[tuple[str, str]] = []
@@ -136,11 +138,20 @@ def _cells(config: Config, selection: Selection) -> tuple[list[PlannedCell], lis
             else:
                 named = target.device in devices
                 included.append(PlannedCell(cell=_cell(version, target), release=version, target=target, named=named))
-    _check_devices(config, devices, platform)
+    _check_devices(config, asked, platform)
     twice = [cell for cell, times in Counter(str(planned.cell) for planned in included).items() if times > 1]
     if twice:
         raise ConfigError(f"two targets make the cell {twice[0]}: give one of them a tag, or narrow its releases")
     return sorted(included, key=lambda planned: planned.cell.sort_key), excluded
+
+
+def _devices_of(cells: tuple[str, ...]) -> list[str]:
+    """The devices of the cells that are named by their id: who names a cell asks for its device."""
+    found = []
+    for selected in cells:
+        with suppress(ValueError):  # a glob
+            found.append(Cell.parse(selected).device)
+    return found
 
 
 def _releases(config: Config, selection: Selection) -> set[str]:

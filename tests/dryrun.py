@@ -61,7 +61,7 @@ def start(project: Path, folder: Path, *, install: bool = False, **given: str) -
     inputs: dict[str, Any] = {name: each.get("default", "") for name, each in declared.items()}
     inputs.update({"gate": True, "tool": str(ROOT), **given})
     (folder / "artifacts").mkdir(parents=True)
-    runner = Runner(project, folder / "artifacts", _variables(folder, install), install)
+    runner = Runner(project, folder / "artifacts", variables(folder, install), install)
     chain = Chain(folder, runner, inputs, runner.run(_job("plan"), folder / "plan", {"inputs": inputs}))
     if chain.plan.result != "success":
         raise SystemExit(chain.plan.log)
@@ -71,15 +71,16 @@ def start(project: Path, folder: Path, *, install: bool = False, **given: str) -
     return chain
 
 
-def _variables(folder: Path, install: bool) -> dict[str, str]:
-    """The variables of every machine: without `install` a `conformance` command that runs this checkout under this Python."""
+def variables(folder: Path, install: bool) -> dict[str, str]:
+    """The variables of a machine: without `install` a `conformance` command that runs this checkout under this Python."""
     if install:
         return {}
     command = folder / "bin" / "conformance"
     command.parent.mkdir(parents=True)
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m conformance "$@"\n', encoding="utf-8")
+    code = f"import sys; sys.path[0] = {str(ROOT)!r}; from conformance.cli import main; sys.exit(main())"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}" "$@"\n', encoding="utf-8")
     command.chmod(0o755)
-    return {"PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    return {"PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 def single_machine(chain: Chain) -> Path:

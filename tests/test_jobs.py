@@ -64,13 +64,11 @@ def test_a_row_says_what_its_machine_must_be(configured: Config) -> None:
         {
             "job": "torch2.8.0-py3.11-cuda-linux_x86_64",
             "cells": "torch2.8.0-py3.11-cuda-linux_x86_64",
-            "devices": "cuda",
             "runs_on": ["self-hosted", "linux", "gpu"],
         },
         {
             "job": "torch2.8.0-py3.11-mps-macos_arm64",
             "cells": "torch2.8.0-py3.11-mps-macos_arm64",
-            "devices": "mps",
             "runs_on": "macos-15",
         },
     ]

@@ -47,7 +47,7 @@ def _machines(folder: Path) -> dryrun.Chain:
     (folder / "project").mkdir()
     (folder / "project" / "pyproject.toml").write_text("[tool.conformance]\n", encoding="utf-8")
     inputs = {"name": "conformance", "published": "reports", "gate": True, "tool": "."}
-    runner = Runner(folder / "project", artifacts, dryrun._variables(folder, install=False))
+    runner = Runner(folder / "project", artifacts, dryrun.variables(folder, install=False))
     return dryrun.Chain(folder, runner, inputs, JobRun(folder / "plan"))
 
 

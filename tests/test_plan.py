@@ -61,6 +61,17 @@ def test_named_devices_are_remembered(configured: Config) -> None:
     assert not plan.make(configured, Selection(platform="linux_x86_64", torch="2.8.0")).cells[0].named
 
 
+def test_who_names_a_cell_asks_for_its_device(configured: Config) -> None:
+    """Where no sign of the device is seen, as on a GPU machine with an unusual driver, the probe in the cell decides."""
+    cell = "torch2.8.0-py3.11-xpu-linux_x86_64"
+    made = plan.make(configured, Selection(platform="linux_x86_64", cells=(cell,)))
+    assert [(str(each.cell), each.named) for each in made.cells] == [(cell, True)]
+    with pytest.raises(ConfigError, match="no cell matches"):
+        _ids(configured, cells=("torch2.8.0-py3.11-xpu*",))
+    with pytest.raises(ConfigError, match="no cell matches"):
+        _ids(configured, cells=(cell,), devices=("cpu",))
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [

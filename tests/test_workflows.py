@@ -217,6 +217,7 @@ def test_expressions_are_evaluated_as_on_github() -> None:
     contexts = {"inputs": {"torch": "", "n": 3}, "needs": {"plan": {"outputs": {"jobs": '{"include": []}'}}}}
     assert evaluate("${{ inputs.torch || 'full' }}", contexts) == "full"
     assert evaluate("a ${{ inputs.n }} b", contexts) == "a 3 b"
+    assert evaluate("${{ inputs.n }}.${{ inputs.n }}", contexts) == "3.3"
     assert evaluate("${{ fromJSON(needs.plan.outputs.jobs) }}", contexts) == {"include": []}
     assert evaluate("${{ inputs.gone == '' && !inputs.torch }}", contexts) is True
     with pytest.raises(ValueError, match="not understood"):

@@ -32,8 +32,8 @@ def evaluate(text: Any, contexts: Mapping[str, Any], functions: Mapping[str, Cal
     if not isinstance(text, str):
         return text
     known = {"fromJSON": json.loads, **(functions or {})}
-    whole = EXPRESSION.fullmatch(text)
-    if whole:
+    whole = EXPRESSION.match(text)
+    if whole and whole.end() == len(text):
         return _value(whole.group(1), contexts, known)
     return EXPRESSION.sub(lambda match: as_text(_value(match.group(1), contexts, known)), text)
 

@@ -98,8 +98,8 @@ def selection_of(arguments: argparse.Namespace) -> plans.Selection:
         torch=arguments.torch,
         devices=_listed(arguments.device),
         families=_listed(arguments.family),
-        cells=_words(arguments.only),
-        skip=_words(arguments.skip),
+        cells=_words("--only", arguments.only),
+        skip=_words("--skip", arguments.skip),
         cases=tuple(arguments.case),
         depth=arguments.depth,
         platform=arguments.platform,
@@ -110,8 +110,10 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _words(texts: Sequence[str]) -> tuple[str, ...]:
-    """Ids and globs of cells hold no spaces: one argument may name several."""
+def _words(option: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Ids and globs of cells hold no spaces: one argument may name several. One that names none is no wish for all of them."""
+    if not all(text.split() for text in texts):
+        raise ConfigError(f"{option} is given and names no cell: is the variable or the line that it comes from empty?")
     return tuple(word for text in texts for word in text.split())
 
 
