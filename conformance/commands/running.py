@@ -114,8 +114,9 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def _selection(arguments: argparse.Namespace, config: Config) -> plans.Selection:
-    """What the command line selects, with the model that it names."""
-    models = subjectspecs.specs(arguments.subjects, config, alias=arguments.alias, requirements=arguments.requirements)
+    """What the command line selects, with the models that it names. `--subject ""` names none: a workflow's input may be empty."""
+    named = arguments.subjects if arguments.command is check else [text for text in arguments.subjects if text]
+    models = subjectspecs.specs(named, config, alias=arguments.alias, requirements=arguments.requirements)
     return replace(selection_of(arguments), subjects=models)
 
 
