@@ -29,7 +29,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def lint(session: nox.Session) -> None:
-    """ruff, mypy, and of the workflows zizmor and their schemas."""
+    """ruff, mypy, and of workflows and schedulers zizmor and their schemas."""
     session.install("-e", ".", *nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
@@ -38,6 +38,7 @@ def lint(session: nox.Session) -> None:
     workflows = [str(path) for path in Path(".github/workflows").glob("*.yml")]
     session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
     session.run("check-jsonschema", "--builtin-schema", "vendor.github-actions", "action.yml")
+    session.run("kubernetes-validate", "--strict", "docs/schedulers/kubernetes.yaml")
 
 
 @nox.session(default=False)

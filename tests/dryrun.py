@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.workflows import FOLDER, ROOT, JobRun, Runner, load
 
-#: What makes the report, beside which nothing of it may differ between many machines and one.
-REPORT = ("site", "matrix.csv", "summary.md", "badge.json")
+#: What lies in a folder of results beside the report.
+FACTS = ("plan.json", "results", "conflicts", "published", "work", ".lock")
 OUT = "conformance-out"
 
 
@@ -94,9 +94,8 @@ def single_machine(chain: Chain) -> Path:
 
 def report_files(reports: Path) -> dict[str, bytes]:
     """The files of the report under a folder, by their relative paths."""
-    tops = [reports / name for name in REPORT]
-    files = [file for top in tops for file in ([top] if top.is_file() else sorted(top.rglob("*")))]
-    return {file.relative_to(reports).as_posix(): file.read_bytes() for file in files if file.is_file()}
+    places = [(file, file.relative_to(reports)) for file in sorted(reports.rglob("*")) if file.is_file()]
+    return {place.as_posix(): file.read_bytes() for file, place in places if place.parts[0] not in FACTS}
 
 
 def spoil(artifacts: Path, into: Path, **faults: str) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from conformance import cli, configfile
 from conformance.cells import Cell
@@ -211,6 +212,17 @@ def test_the_label_of_a_runner_decides_what_a_cell_keeps() -> None:
     keep = _job("cells.yml", "cell")["env"]["KEEP"]
     assert evaluate(keep, {"runner": {"environment": "github-hosted"}}) == "--drop-environments"
     assert evaluate(keep, {"runner": {"environment": "self-hosted"}}) == ""
+
+
+def test_the_ten_lines_of_the_docs_are_ten_and_give_inputs_that_exist() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "machines.md").read_text(encoding="utf-8"), re.S)
+    workflow, step = (yaml.load(block, Loader=yaml.BaseLoader) for block in blocks)
+    assert len(blocks[0].strip().splitlines()) == 10
+    job = workflow["jobs"]["torch"]
+    assert job["uses"].endswith("/.github/workflows/cells.yml@REF")
+    assert set(job["with"]) <= set(WORKFLOWS["cells.yml"]["on"]["workflow_call"]["inputs"])
+    assert workflow["permissions"] == {"contents": "read"}
+    assert set(step[0]["with"]) <= set(ACTION["inputs"])
 
 
 def test_expressions_are_evaluated_as_on_github() -> None:
