@@ -25,7 +25,9 @@ Observe = Callable[..., None]
 
 _TORCH = str(Path(torch.__file__).resolve().parent)
 _PROJECT = Path(__file__).resolve().parents[2]
-_LIBRARIES = (_TORCH, sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], str(Path(__file__).resolve().parent))
+#: Ours are no user's code either, adapters of libraries among them: what they wrap is then the innermost frame outside torch.
+_OURS = tuple(str(_PROJECT / "conformance" / folder) for folder in ("instruments", "subjects"))
+_LIBRARIES = (_TORCH, sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], *_OURS)
 #: How dynamo says that a frame had nothing to compile, which is nobody's fault.
 _EMPTY = ("no content in function call", "No ops traced")
 
