@@ -279,7 +279,7 @@ class CellRun:
         write_json(folder / "entries.json", {"attempt": attempt, "entries": entries})
         files = list(dict.fromkeys(entry["file"] for entry in entries))
         memory = {entry["case"]: entry["memory_mb"] for entry in entries if entry["memory_mb"]}
-        command = [*self.harness.pytest(environment), *self._spread(len(entries)), *files]
+        command = [*self.harness.pytest(environment), *self._spread(entries), *files]
         name = environment.request.name
         ending = self.harness.launch(command, folder, journals, environment=name, wanted=wanted, attempt=attempt, case_memory_mb=memory)
         deaths = self.harness.deaths(journals, ending)
@@ -288,10 +288,11 @@ class CellRun:
         settled = {entry["case"]: found[entry["case"]] for entry in entries if entry["case"] in found}
         return settled or self._nothing_ran(entries, folder, ending)
 
-    def _spread(self, cases: int) -> list[str]:
-        """How pytest-xdist spreads that many cases; nothing where one process does."""
+    def _spread(self, entries: list[Entry]) -> list[str]:
+        """How pytest-xdist spreads the cases; nothing where one process does."""
         chosen = self.options.workers if self.options.workers is not None else self.config.workers
-        workers = min(self.harness.workers, cases // _CASES_PER_WORKER) if chosen is None else min(chosen, cases)
+        each = max(entry.get("cases_per_worker") or _CASES_PER_WORKER for entry in entries)
+        workers = min(self.harness.workers, len(entries) // each) if chosen is None else min(chosen, len(entries))
         if not workers:
             return ["-p", "no:xdist"]
         return ["-p", "xdist.plugin", "-n", str(workers), "--dist", "worksteal", "--max-worker-restart", "1000000"]

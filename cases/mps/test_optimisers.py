@@ -207,3 +207,21 @@ def test_average_stays_between_its_ends(move: Callable[..., Tensor], device: tor
     target = torch.zeros(3, dtype=dtype, device=device)
     moved = move(target, target + 1, torch.tensor(0.1))
     torch.testing.assert_close(moved.float().cpu(), torch.full((3,), 0.1), rtol=0.01, atol=0.0)
+
+
+def move_natively(target: Tensor, end: Tensor, weight: Tensor) -> Tensor:
+    """As torch has it."""
+    return target.lerp_(end, weight)
+
+
+@values
+@dtypes("bfloat16", "float16")
+@catches(moves_by_half_a_weight, move=move_natively)
+def test_average_by_a_wider_weight_native(move: Callable[..., Tensor], device: torch.device, dtype: torch.dtype) -> None:
+    """`lerp_` of a low-precision average takes a float32 weight in a 0-dim tensor.
+
+    pytorch/pytorch#196067: negative on MPS, 2.14. On the CPU right since 2.7; until 2.6 it refuses two dtypes.
+    """
+    target = torch.zeros(3, dtype=dtype, device=device)
+    moved = move(target, target + 1, torch.tensor(0.1))
+    torch.testing.assert_close(moved.float().cpu(), torch.full((3,), 0.1), rtol=0.01, atol=0.0)

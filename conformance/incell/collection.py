@@ -76,6 +76,7 @@ def describe(item: Any, settings: Settings, scrub: Scrubber) -> dict[str, Any]:
         "params": scrub.tree(identity.params_of(item)),
         "timeout_s": limit(marks, "timeout_s") or settings.timeout_s,
         "memory_mb": limit(marks, "memory_mb"),
+        "cases_per_worker": limit(marks, "cases_per_worker"),
         "expected": twin.verdict if twin is not None else None,
         "refused": _refusal(item),
         "unsupported": NO_VALUES if settings.device == "meta" and item.get_closest_marker("values") else "",
@@ -83,7 +84,7 @@ def describe(item: Any, settings: Settings, scrub: Scrubber) -> dict[str, Any]:
 
 
 def limit(marks: dict[str, list[pytest.Mark]], name: str) -> Any:
-    """A limit of the case's own, `timeout_s` or `memory_mb`; None where the configured one holds."""
+    """A limit of the case's own, as `timeout_s`; None where the configured one holds."""
     given = marks.get("limits")
     return given[0].kwargs.get(name) if given else None
 

@@ -19,7 +19,7 @@ REGISTERED = {
     "values": "needs numbers: unsupported on a device that holds none (meta)",
     "host": "never touches a device: planned in cpu cells only",
     "deep": "costs minutes: planned at --depth deep only",
-    "limits": "limits(timeout_s=..., memory_mb=...): this case's own limits",
+    "limits": "limits(timeout_s=..., memory_mb=..., cases_per_worker=...): this case's own limits",
     "uncounted": "uncounted(why): no dispatch mode may count this case's ops",
 }
 
@@ -72,9 +72,12 @@ def subjects(*aliases: str) -> pytest.MarkDecorator:
     return pytest.mark.subjects(*aliases)
 
 
-def limits(*, timeout_s: float | None = None, memory_mb: int | None = None) -> pytest.MarkDecorator:
-    """Limits of this case in place of the configured ones: seconds for setup, call and teardown together; resident megabytes."""
-    return pytest.mark.limits(timeout_s=timeout_s, memory_mb=memory_mb)
+def limits(*, timeout_s: float | None = None, memory_mb: int | None = None, cases_per_worker: int | None = None) -> pytest.MarkDecorator:
+    """Limits of this case in place of the configured ones: seconds for setup, call and teardown together; resident megabytes.
+
+    `cases_per_worker`: how many such cases are worth a process of their own, where each process pays for a long import.
+    """
+    return pytest.mark.limits(timeout_s=timeout_s, memory_mb=memory_mb, cases_per_worker=cases_per_worker)
 
 
 def uncounted(why: str) -> pytest.MarkDecorator:
