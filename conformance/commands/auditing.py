@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
@@ -15,6 +16,9 @@ from conformance.commands.arguments import Adder, config_of
 from conformance.config import Config
 from conformance.errors import ConfigError, InstallError, NoEnvironmentError
 from conformance.selectors import select_releases
+
+if TYPE_CHECKING:
+    from conformance.mps.testlists import Lists
 
 #: The first release that is looked up where none is asked for: MPS grew up with it.
 _SINCE = "2.1"
@@ -26,9 +30,17 @@ def add(command: Adder) -> None:
     _add_audit(
         command("audit", audit, "will an operator, or a model's operators, run on MPS: by what each release registers, without a Mac")
     )
-    parser = command("mps", upkeep, "upkeep of the table of MPS support: read a release into it")
-    parser.add_argument("what", choices=("table",), help="table: read a release from its wheel for macOS")
-    parser.add_argument("--release", action="append", required=True, metavar="VERSION", help="a torch release; may be given again")
+    parser = command("mps", upkeep, "upkeep of the table of MPS support, and its score")
+    parser.add_argument(
+        "what",
+        choices=("table", "lists", "score", "csv"),
+        help="table: read a release from its wheel for macOS; lists: execute PyTorch's own test lists of a release; "
+        "score: predictions against those lists, and against what was observed; csv: everything known of every operator",
+    )
+    parser.add_argument("--release", action="append", default=[], metavar="VERSION", help="a torch release; may be given again")
+    parser.add_argument(
+        "--python", action="append", default=[], type=Path, metavar="PATH", help="with lists and score: an interpreter that has the release"
+    )
 
 
 def _add_audit(parser: argparse.ArgumentParser) -> None:
@@ -129,13 +141,66 @@ def _macos(text: str) -> str:
 
 
 def upkeep(arguments: argparse.Namespace) -> int:
-    """Read releases into the table that ships."""
+    """Read releases into what ships, score it, or write it out."""
+    return {"table": _table, "lists": _lists, "score": _score, "csv": _csv}[arguments.what](arguments, config_of(arguments))
+
+
+def _table(arguments: argparse.Namespace, config: Config) -> int:
     from conformance.mps import registrations, table
 
-    config = config_of(arguments)
+    if not arguments.release:
+        raise ConfigError("mps table wants --release VERSION: the release to read into the table")
     newest = config.releases[max(config.releases, key=Version)]
     for version in arguments.release:
         found = registrations.read(version, config.releases.get(version, newest).python)
         table.write(table.stored().with_release(version, found.rows))
         print("\n".join(registrations.lines(found)))
+    return 0
+
+
+def _lists(arguments: argparse.Namespace, config: Config) -> int:
+    from conformance.mps import testlists
+    from conformance.mps.table import stored
+
+    for lists in _executed(arguments, config):
+        testlists.write(testlists.digest().with_lists(lists, stored()))
+        print(f"torch {lists.release}: the lists of {len(lists.words)} OpInfos, {len(lists.recordings)} of them recorded")
+    return 0
+
+
+def _score(arguments: argparse.Namespace, config: Config) -> int:
+    """1 where a release's forward is below the targets."""
+    from conformance.mps import scores
+    from conformance.mps.table import stored
+
+    made = [
+        scores.score(lists.release, lists.truth(phase=phase), lists.recordings, stored(), phase=phase)
+        for lists in _executed(arguments, config)
+        for phase in ("forward", "backward")
+    ]
+    print("\n".join(scores.lines(made)))
+    return int(any(each.phase == "forward" and not each.is_good for each in made))
+
+
+def _executed(arguments: argparse.Namespace, config: Config) -> Iterator[Lists]:
+    """The lists of the releases that were asked for: of interpreters at hand, else in environments of the tool's own."""
+    from conformance.mps import recorders, testlists
+    from conformance.mps.table import stored
+
+    for python in arguments.python:
+        yield testlists.executed(python, stored())
+    releases = arguments.release if arguments.release or arguments.python else _wanted(f">={testlists.SINCE}")
+    for release in releases:
+        yield testlists.executed(recorders.environment(config, release, "opinfo", testlists.REQUIREMENTS), stored())
+
+
+def _csv(arguments: argparse.Namespace, config: Config) -> int:
+    from conformance import results
+    from conformance.mps import oprows
+
+    path = config.reports / "mps-ops.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = oprows.rows(oprows.observed(results.read(config.reports)))
+    path.write_text(oprows.as_csv(rows), encoding="utf-8")
+    print(f"{path}: {len(rows)} operators")
     return 0

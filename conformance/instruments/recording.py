@@ -7,6 +7,7 @@ still on, so that what it calls is seen as well, under it. Convolutions are leav
 from __future__ import annotations
 
 import bisect
+import functools
 import linecache
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,11 +54,12 @@ class Seen:
 
 
 class Recording:
-    """What was seen, in order of first appearance. `roots`: folders whose frames are the user's own, to name sites in."""
+    """What was seen, in order of first appearance. `roots`: folders whose frames are the user's own, to name sites in; None: no sites."""
 
-    def __init__(self, roots: Sequence[str] = ()) -> None:
+    def __init__(self, roots: Sequence[str] | None = ()) -> None:
         self.phase = ""
-        self._roots = tuple(roots)
+        self._sited = roots is not None
+        self._roots = tuple(roots or ())
         self._seen: dict[tuple[str, str, tuple[str, ...]], Seen] = {}
         self._forward: list[tuple[int, tuple[str, str]]] = []
 
@@ -73,6 +75,8 @@ class Recording:
 
     def site(self) -> tuple[str, str]:
         """`file:line` and the source line of whoever called: in a backward, of the forward call that the running node belongs to."""
+        if not self._sited:
+            return "", ""
         node = getattr(torch._C, "_current_autograd_node", lambda: None)()
         if node is not None and self._forward and hasattr(node, "_sequence_nr"):
             at = bisect.bisect_left(self._forward, (node._sequence_nr(), ("", "")))
@@ -81,7 +85,7 @@ class Recording:
 
     def remember(self, result: Any) -> None:
         """Note where the autograd nodes of a torch function's result came from."""
-        for tensor in tree_flatten(result)[0]:
+        for tensor in tree_flatten(result)[0] if self._sited else ():
             number = getattr(getattr(tensor, "grad_fn", None), "_sequence_nr", lambda: None)() if isinstance(tensor, torch.Tensor) else None
             if number is not None and (not self._forward or number > self._forward[-1][0]):
                 self._forward.append((number, self._calling()))
@@ -103,7 +107,6 @@ class _Dispatched(TorchDispatchMode):
     def __init__(self, recording: Recording, device: str, inside: list[str]) -> None:
         super().__init__()
         self._recording, self._device, self._inside = recording, device, inside
-        self._keys: dict[Any, Any] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -116,7 +119,7 @@ class _Dispatched(TorchDispatchMode):
             return func(*args, **kwargs)
         name = overload(func)
         seen = self._recording.at(name, tuple(self._inside))
-        key = self._composite(func)
+        key = composite(func)
         if key is None or name in self._inside:
             result = func(*args, **kwargs)
         else:
@@ -126,7 +129,9 @@ class _Dispatched(TorchDispatchMode):
                     result = func._op_dk(key, *args, **kwargs)
             finally:
                 self._inside.pop()
-        self._note(seen, Call(func._schema.name.split("::")[-1], args, kwargs, _tensors([args, kwargs]), _tensors(result), self._device))
+        with torch._C.DisableTorchFunction():  # what is asked of tensors here is no call of the user's
+            inputs = [*_tensors(args), *_tensors(list(kwargs.values()))]
+            self._note(seen, Call(func._schema.name.split("::")[-1], args, kwargs, inputs, _tensors(result), self._device))
         return result
 
     def _note(self, seen: Seen, call: Call) -> None:
@@ -135,12 +140,6 @@ class _Dispatched(TorchDispatchMode):
         for flag, detail in flags.of_call(call):
             if flag not in seen.flags:
                 seen.flags[flag] = [detail, self._recording.site()[0]]
-
-    def _composite(self, func: Any) -> Any:
-        """The dispatch key of the composite kernel to run in place of a kernel for the CPU; None where the CPU has one."""
-        if func not in self._keys:
-            self._keys[func] = composite(func)
-        return self._keys[func]
 
 
 class _Functions(TorchFunctionMode):
@@ -174,6 +173,7 @@ def overload(func: Any) -> str:
     return f"{name}.{variant}" if variant else name
 
 
+@functools.cache
 def composite(func: Any) -> Any:
     """The key of an operator's composite kernel where it has no kernel for the CPU, else None."""
     name = func._schema.name + (f".{func._schema.overload_name}" if func._schema.overload_name else "")
@@ -183,8 +183,11 @@ def composite(func: Any) -> Any:
     return next((getattr(torch._C.DispatchKey, key) for key in _COMPOSITE if has(name, key)), None)
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors of an operator's arguments or results: schemas nest them in lists and tuples alone."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for each in value for tensor in _tensors(each)] if isinstance(value, (list, tuple)) else []
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from conformance.errors import ConfigError
-from conformance.mps import hazards
+from conformance.mps import hazards, testlists
 from conformance.mps.answers import STOPS, Answer, answer
 from conformance.mps.audits import ON_MPS
 from conformance.mps.table import ABSENT, Table
@@ -52,6 +52,7 @@ def told(table: Table, text: str, releases: Sequence[str], dtype: str, macos: st
             lines.append(f"    in none of torch {releases[0]} .. {releases[-1]}")
         lines += [f"    {_span(first, last):<18} {what}  [{what.source}]" for first, last, what in spans(answers)]
         lines.append(f"    {_first(table, alike[0])}")
+    lines += _upstream(names[0], releases, dtype)
     named = [hazard for hazard in hazards.known() if hazard.ops != ("*",)]
     faults = [hazard for hazard in named if any(hazard.holds(names[0], release, macos) for release in releases)]
     lines += [f"  known fault: {hazard}" for hazard in faults]
@@ -62,7 +63,7 @@ def told(table: Table, text: str, releases: Sequence[str], dtype: str, macos: st
 def _answers(table: Table, name: str, releases: Sequence[str], dtype: str, macos: str) -> Iterator[tuple[str, Answer]]:
     for release in releases:
         if table.letter(name, release) != ABSENT:
-            yield release, _refused(release, dtype, macos) or answer(table, name, release, ON_MPS)
+            yield release, _refused(release, dtype, macos) or answer(table, name, release, {**testlists.digest().needs, **ON_MPS})
 
 
 def _refused(release: str, dtype: str, macos: str) -> Answer | None:
@@ -75,6 +76,16 @@ def _refused(release: str, dtype: str, macos: str) -> Answer | None:
         if hazard.dtype and hazard.holds("*", release, macos) and hazard.seen(flags, (dtype,)):
             return hazard.answer("")
     return None
+
+
+def _upstream(name: str, releases: Sequence[str], dtype: str) -> Iterator[str]:
+    """What PyTorch's own lists say of the operator, a line an OpInfo and span of releases."""
+    digest = testlists.digest()
+    words = {release: digest.words(name, release, dtype) for release in releases if release in digest.releases}
+    for opinfo in sorted({opinfo for told in words.values() for opinfo in told}):
+        told = [(release, Answer(found[opinfo], source="upstream-tested")) for release, found in words.items() if opinfo in found]
+        for first, last, what in spans(told):
+            yield f"  {opinfo}, {dtype}: {_span(first, last)} {what}  [{what.source}]"
 
 
 def _span(first: str, last: str) -> str:

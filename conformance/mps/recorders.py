@@ -18,7 +18,6 @@ from conformance import plan as plans
 from conformance.config import Config
 from conformance.environments import Environments
 from conformance.errors import ConfigError
-from conformance.incell.requirementsets import BASE
 from conformance.mps.table import Table, with_installed
 from conformance.subjectspecs import SubjectSpec
 
@@ -44,13 +43,17 @@ def here(model: SubjectSpec, how: How) -> dict[str, Any]:
 
 def provided(config: Config, release: str, model: SubjectSpec, how: How) -> dict[str, Any]:
     """The recording made in the tool's environment of a release, with what the subject needs. Raises InstallError."""
-    selection = plans.Selection(torch=release, devices=("cpu",), subjects=(model,))
-    planned = plans.make(config, selection).cells[0]
+    return record(environment(config, release, model.alias, model.requirements), model, how)
+
+
+def environment(config: Config, release: str, name: str, requirements: Sequence[str]) -> Path:
+    """The interpreter of the tool's environment of a release that has those packages. Raises InstallError."""
+    planned = plans.make(config, plans.Selection(torch=release, devices=("cpu",))).cells[0]
     environments = Environments(config, lambda line: print(line, file=sys.stderr))
-    base = environments.provide(environments.request(planned))
-    if model.requirements:
-        base = environments.provide(environments.request(planned, f"{BASE}-{model.alias}", model.requirements, base.torch_build))
-    return record(base.python, model, how)
+    found = environments.provide(environments.request(planned))
+    if requirements:
+        found = environments.provide(environments.request(planned, f"mps-{name}", requirements, found.torch_build))
+    return found.python
 
 
 def record(python: Path, model: SubjectSpec, how: How) -> dict[str, Any]:
