@@ -123,9 +123,9 @@ def test_the_shipped_digest_has_the_releases_that_bring_lists() -> None:
 
 def test_rows_have_the_three_sources_apart() -> None:
     where = cell("2.8.0", device="mps")
-    ran = [record(where, "mps.sweep[linalg.qr-float32]", "raises"), record(where, "mps.sweep[mm-float32]")]
+    ran = [record(where, "mps.op[linalg_qr-float32]", "raises"), record(where, "mps.op[mm-float32]")]
     observed = oprows.observed(result((where, ran)))
-    assert observed == {"qr": {"2.8.0": "raises"}, "mm": {"2.8.0": "pass"}}
+    assert observed == {"linalg_qr": {"2.8.0": "raises"}, "mm": {"2.8.0": "pass"}}
     rows = {row.name: row for row in oprows.rows(observed)}
     assert rows["mm"].cells["2.8.0"].observed == "pass"
     assert rows["linalg_qr"].first == "2.12.1"

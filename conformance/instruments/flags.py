@@ -10,11 +10,18 @@ from typing import Any
 
 import torch
 
-from conformance.instruments.dispatching import RULES, Call
+from conformance.instruments.dispatching import RULES, WIDE, Call
 
 #: Operators whose MPS kernels take their operands' dtypes to be one (pytorch/pytorch#196067, #154887; karpathy/nanochat#741).
 _ONE_DTYPE = ("lerp", "addcdiv", "addcmul", "batch_norm")
 _MATRIX = ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution", "scaled_dot_product_attention")
+
+
+def _float64(call: Call) -> Iterator[str]:
+    """Of tensors that hold something: batch norm on the CPU makes an empty one for its own use."""
+    for role, tensors in (("takes", call.inputs), ("makes", call.results)):
+        for dtype in {tensor.dtype for tensor in tensors if tensor.dtype in WIDE and tensor.numel() and tensor.device.type == call.device}:
+            yield f"{role} {str(dtype)[6:]}"
 
 
 def _complex(call: Call) -> Iterator[str]:
@@ -86,7 +93,7 @@ def _cubic_volume(call: Call) -> Iterator[str]:
 
 #: Flag of a dispatched operator -> what tells it, a detail each time.
 OF_CALLS: dict[str, Callable[[Call], Iterator[str]]] = {
-    "float64": RULES["float64"],
+    "float64": _float64,
     "complex": _complex,
     "mixed_dtypes": _mixed,
     "inplace_noncontiguous": RULES["in_place_on_view"],

@@ -25,7 +25,11 @@ from conformance.instruments import flags
 from conformance.instruments.dispatching import Call
 
 _LEAVES = frozenset({"aten::convolution", "aten::convolution_backward", "aten::_convolution"})
-_COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
+_COMPOSITE = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd")
+#: Torch functions that only hand on to an operator with an entry of its own on some device.
+_THROUGH = {"svd": "linalg_svd"}
+#: Functions whose own code asks for the device, so that what they do here is not all that they do there.
+_OWN_WAY = frozenset({"linalg_pinv", "linalg_matrix_rank", "pinverse"})
 _TORCH = str(Path(torch.__file__).parent)
 #: Of torch's own frames only an optimizer's tells where in a model's life an operator is.
 _OPTIMIZERS = str(Path(torch.__file__).parent / "optim")
@@ -151,10 +155,11 @@ class _Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        name = _THROUGH.get(name, name)
         for flag, detail in flags.of_function(name, args, kwargs):
             seen = self._recording.at(name, tuple(self._inside))
             seen.flags.setdefault(flag, [detail, seen.site])
-        if name not in self._entered or name in self._inside:
+        if name not in self._entered | _OWN_WAY or name in self._inside:
             result = func(*args, **kwargs)
         else:
             self._recording.at(name, tuple(self._inside)).count += 1

@@ -39,7 +39,10 @@ def answer(table: Table, name: str, release: str, needs: Mapping[str, list[str]]
 
 def _composite(table: Table, name: str, release: str, needs: Mapping[str, list[str]]) -> Answer:
     """A composite is as good as what it calls; what that is may be known by having been recorded, or by what it was generated from."""
-    called = needs.get(name) or ([table.via[name]] if name in table.via else [])
+    base = [table.via[name]] if name in table.via else None
+    called = needs.get(name, needs.get(name.partition(".")[0], base))
+    if called is None:
+        return Answer("composite", "what it needs was not recorded")
     lacking = [each for each in called if answer(table, each, release, {}).word in STOPS]
     if lacking:
         named = ", ".join(error_name(table, each) for each in lacking)
@@ -47,7 +50,7 @@ def _composite(table: Table, name: str, release: str, needs: Mapping[str, list[s
     fallen = [each for each in called if answer(table, each, release, {}).word == "cpu-fallback"]
     if fallen:
         return Answer("cpu-fallback", f"calls {', '.join(fallen)}")
-    return Answer("composite", f"needs {', '.join(called)}" if called else "what it needs was not recorded")
+    return Answer("composite", f"needs {', '.join(called)}" if called else "needs only what every release has")
 
 
 def error_name(table: Table, name: str) -> str:

@@ -128,7 +128,7 @@ def _look_up(audit: Audit, recording: dict[str, Any], release: str, ask: _Asker,
             continue  # a kernel of the device stands in front of it
         found = _found(seen["op"], ask, opened=seen["op"] in parents, called=seen["count"] > 0)
         for hazard in hazards.known() if audit.device == "mps" else ():
-            about = hazard.seen(seen["flags"], seen["dtypes"]) if hazard.holds(seen["op"], release, macos) else None
+            about = hazard.seen(seen["flags"], seen["dtypes"]) if hazard.holds(seen["op"], release, macos, seen["inside"]) else None
             if about is not None:
                 _note_danger(audit, hazard, seen, about, release)
                 if hazard.stops and (found is None or found.word not in STOPS):

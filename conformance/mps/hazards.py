@@ -40,11 +40,14 @@ class Hazard:
     macos: str = ""
     dtype: bool = False
     when: str = ""
+    not_inside: tuple[str, ...] = ()
     fix: str = ""
 
-    def holds(self, op: str, release: str, macos: str) -> bool:
-        """Whether the entry is about that overload, in that release, on that macOS."""
+    def holds(self, op: str, release: str, macos: str, inside: Sequence[str] = ()) -> bool:
+        """Whether the entry is about that overload under those composites, in that release, on that macOS."""
         name = op.partition(".")[0]
+        if {name, *(each.partition(".")[0] for each in inside)} & set(self.not_inside):
+            return False
         return (
             any(fnmatchcase(name, pattern) for pattern in self.ops)
             and self.releases.contains(release)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -10,12 +9,8 @@ from conformance.errors import ConfigError
 from conformance.mps import hazards, testlists
 from conformance.mps.answers import STOPS, Answer, answer
 from conformance.mps.audits import ON_MPS
-from conformance.mps.table import ABSENT, Table
+from conformance.mps.table import ABSENT, Table, plain
 from conformance.selectors import close_matches
-
-#: Namespaces that are part of an operator's name, as in `linalg_qr` for torch.linalg.qr.
-_KEPT = re.compile(r"\b(linalg|fft|special)\.")
-_DROPPED = re.compile(r"^(aten::|torch\.ops\.aten\.|torch\.nn\.functional\.|nn\.functional\.|F\.|torch\.Tensor\.|Tensor\.|torch\.)")
 
 
 def overloads(table: Table, text: str) -> list[str]:
@@ -23,7 +18,7 @@ def overloads(table: Table, text: str) -> list[str]:
 
     Raises ConfigError with the close matches where there is none.
     """
-    name = _KEPT.sub(lambda found: f"{found.group(1)}_", _DROPPED.sub("", text.strip()))
+    name = plain(text.strip())
     found = [name] if "." in name and name in table.rows else table.overloads(name)
     found = found or table.overloads(f"_{name}")
     if not found:

@@ -46,7 +46,7 @@ def rows(observed: Observed | None = None, dtype: str = "float32", table: Table 
     for name in _operators(table):
         seen = (observed or {}).get(name.partition(".")[0], {})
         cells = {
-            release: Cell(answer(table, name, release, needs), _agreed(digest.words(name, release, dtype)), seen.get(release, ""))
+            release: Cell(answer(table, name, release, needs), agreed(digest.words(name, release, dtype)), seen.get(release, ""))
             for release in table.releases
             if table.letter(name, release) != ABSENT
         }
@@ -64,22 +64,23 @@ def _operators(table: Table) -> Iterator[str]:
             yield name
 
 
-def _agreed(words: Mapping[str, str]) -> str:
+def agreed(words: Mapping[str, str]) -> str:
     """One word for an operator that several OpInfos test: `mixed` where they disagree."""
     told = sorted(set(words.values()) - {"skip"})
     return told[0] if len(told) == 1 else "mixed" if told else ""
 
 
 def observed(result: ResultSet) -> Observed:
-    """What cases of single operators came to on MPS: their ids are `mps.<case>[<operator>-...]`."""
+    """What the sweep's cases of single operators came to on MPS: `mps.op[<OpInfo>-<dtype>]`, a dot in a name an underscore."""
+    operators = {name.replace(".", "_"): operator for operator, names in testlists.digest().opinfos.items() for name in names}
     found: dict[str, dict[str, str]] = {}
     for cell in result.cells:
         if cell.cell.device != "mps":
             continue
         for case, record in cell.outcomes().items():
-            operator = re.search(r"\[([\w.]+)-", case)
-            if operator and case.startswith("mps.") and record["verdict"] in _SEVERITY:
-                known = found.setdefault(operator.group(1).rpartition(".")[2], {})
+            named = re.fullmatch(r"mps\.op\[(\w+)-\w+\]", case)
+            if named and record["verdict"] in _SEVERITY:
+                known = found.setdefault(operators.get(named.group(1), named.group(1)), {})
                 verdicts = [record["verdict"], *([known[cell.cell.torch]] if cell.cell.torch in known else [])]
                 known[cell.cell.torch] = min(verdicts, key=_SEVERITY.index)
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,16 @@ from conformance.mps.registrations import DIRECT, FALLBACK, PYTHON, STUB
 #: Written by `conformance mps table`.
 DATA = Path(__file__).parent.parent / "data" / "mps.json"
 ABSENT = "."
+
+
+#: Namespaces that are part of an operator's name, as in `linalg_qr` for torch.linalg.qr.
+_KEPT = re.compile(r"\b(linalg|fft|special)\.")
+_DROPPED = re.compile(r"^(aten::|torch\.ops\.aten\.|torch\.nn\.functional\.|nn\.functional\.|F\.|torch\.Tensor\.|Tensor\.|torch\.)")
+
+
+def plain(name: str) -> str:
+    """An operator's name in aten, for a name of torch: `torch.linalg.qr` -> `linalg_qr`, `F.embedding_bag` -> `embedding_bag`."""
+    return _KEPT.sub(lambda found: f"{found.group(1)}_", _DROPPED.sub("", name))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from conformance.incell.upstreamwords import DTYPES, PHASES, WORDS
 from conformance.mps.declarations import EXPLICIT, IMPLICIT
 from conformance.mps.recorders import run_in_cell
 from conformance.mps.registrations import DIRECT
-from conformance.mps.table import Table
+from conformance.mps.table import Table, plain
 
 #: Written by `conformance mps lists`.
 DATA = Path(__file__).parent.parent / "data" / "mps-upstream.json"
@@ -72,7 +72,9 @@ class Digest:
     needs: Mapping[str, list[str]] = field(default_factory=dict)
 
     def words(self, operator: str, release: str, dtype: str, phase: str = "forward") -> dict[str, str]:
-        """OpInfo -> what the release's list says of it, for the OpInfos that test the operator."""
+        """OpInfo -> what the release's list says of it, for the OpInfos that test the operator; nothing for a dtype that is not tested."""
+        if dtype not in DTYPES:
+            return {}
         at = PHASES.index(phase) * len(DTYPES) + DTYPES.index(dtype)
         found = {name: self.letters[name].get(release, "") for name in self.opinfos.get(operator.partition(".")[0], ())}
         return {name: _WORD[letters[at]] for name, letters in found.items() if letters}
@@ -85,10 +87,11 @@ class Digest:
         opinfos = {name: list(known) for name, known in self.opinfos.items()}
         needs = dict(self.needs)
         for name, recording in lists.recordings.items():
-            known = opinfos.setdefault(recording["aten"], [])
+            operator = plain(recording["aten"])
+            known = opinfos.setdefault(operator, [])
             known += [name] if name not in known else []
-            if needed := _needed(recording, table):
-                needs[recording["aten"]] = sorted({*needs.get(recording["aten"], ()), *needed})
+            if set(table.rows.get(operator, "")) & set(EXPLICIT + IMPLICIT) and recording["samples"]:
+                needs[operator] = sorted({*needs.get(operator, ()), *_needed(operator, recording, table)})
         releases = tuple(sorted({*self.releases, lists.release}, key=Version))
         return Digest(releases, dict(sorted(letters.items())), dict(sorted(opinfos.items())), dict(sorted(needs.items())))
 
@@ -96,11 +99,8 @@ class Digest:
 _WORD = {word[0]: word for word in WORDS}
 
 
-def _needed(recording: dict[str, Any], table: Table) -> list[str]:
+def _needed(operator: str, recording: dict[str, Any], table: Table) -> list[str]:
     """What a composite operator's forward comes down to and not every release has a kernel for."""
-    operator = recording["aten"]
-    if not set(table.rows.get(operator, "")) & set(EXPLICIT + IMPLICIT):
-        return []
     forward = [(op, inside) for op, phase, inside, _, count in recording["seen"] if phase == "forward" and count]
     composites = {parent for _, inside in forward for parent in inside}
     return [op for op in dict.fromkeys(op for op, _ in forward) if op not in composites and op != operator and _is_kernel(op, table)]

@@ -6,8 +6,9 @@ import hashlib
 import re
 
 #: Pages of which there is one.
-FRONT, SEARCH, GUARDS, BITS, MODELS, DEVIATIONS, ENVIRONMENTS = (
+FRONT, SEARCH, GUARDS, BITS, MODELS, DEVIATIONS, ENVIRONMENTS, OPERATORS = (
     "index.html", "search.html", "guards.html", "bits.html", "models.html", "deviations.html", "environments.html",
+    "operators.html",
 )  # fmt: skip
 _LONGEST = 80
 

@@ -14,6 +14,7 @@ from conformance.report.fragments import fragments
 from conformance.report.frontpage import front_page
 from conformance.report.guardpage import guard_page
 from conformance.report.modelpage import model_page
+from conformance.report.oppage import op_page
 from conformance.report.releasepages import release_pages
 from conformance.report.rendering import TEMPLATES
 from conformance.report.sourcepages import source_pages
@@ -31,6 +32,7 @@ def pages(view: View) -> Iterator[tuple[str, str]]:
     yield from deviation_pages(view)
     yield addresses.GUARDS, guard_page(view)
     yield addresses.MODELS, model_page(view)
+    yield addresses.OPERATORS, op_page(view)
     yield addresses.ENVIRONMENTS, environment_page(view)
     yield from case_pages(view)
     yield from fragments(view)

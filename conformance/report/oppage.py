@@ -1,0 +1,100 @@
+"""The page of operators: each by release on MPS, what is registered, upstream-tested and observed side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from conformance.mps import oprows, testlists
+from conformance.mps.answers import Answer
+from conformance.mps.operators import spans
+from conformance.mps.oprows import Cell, OpRow
+from conformance.mps.table import stored
+from conformance.report import addresses
+from conformance.report.rendering import render
+from conformance.report.view import View
+
+#: Class and sign of a word.
+LOOKS = {
+    "yes": ("pass", "✓"),
+    "composite": ("pass", "◦"),
+    "cpu-fallback": ("unexercised", "c"),
+    "no": ("raises", "✕"),
+    "unknown": ("none", "·"),
+    "": ("none", "·"),
+}
+#: Dtypes beside float32 whose lists are told where they differ from it.
+_OTHERS = ("float16", "bfloat16", "int64", "bool", "complex64")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Neighbouring releases with one answer from each source; `registered` is empty where they have no such operator."""
+
+    width: int
+    registered: str = ""
+    detail: str = ""
+    upstream: str = ""
+    observed: str = ""
+
+
+@dataclass(frozen=True)
+class OpLine:
+    """One operator in the table, and what upstream's lists say of other dtypes than float32."""
+
+    name: str
+    first: str
+    spans: list[Span]
+    dtypes: list[str]
+
+    @property
+    def kinds(self) -> str:
+        """What the filter of rows asks for: since when it has a kernel, or that it has none to this day."""
+        lacking = "lacking " if self.spans[-1].registered == "no" else ""
+        fallen = "fallen " if any(span.registered == "cpu-fallback" for span in self.spans) else ""
+        return f"{lacking}{fallen}{addresses.slug(f'since-{self.first}') if self.first else 'never'}"
+
+
+def op_page(view: View) -> str:
+    """The HTML of the page."""
+    rows = oprows.rows(oprows.observed(view.result))
+    told = [line(row) for row in rows if _says_something(row)]
+    releases = stored().releases
+    firsts = [(release, addresses.slug(f"since-{release}")) for release in releases[1:]]
+    lists = testlists.digest().releases
+    return render("ops.html.j2", addresses.OPERATORS, lines=told, releases=releases, firsts=firsts, lists=lists, looks=LOOKS)
+
+
+def line(row: OpRow) -> OpLine:
+    """The row of an operator as the table shows it."""
+    grouped = groupby(stored().releases, key=lambda release: _span(row.cells.get(release), 1))
+    found = [_wide(span, len(list(same))) for span, same in grouped]
+    return OpLine(row.name, row.first, found, list(_dtypes(row)))
+
+
+def _span(cell: Cell | None, width: int) -> Span:
+    if cell is None:
+        return Span(width)
+    return Span(width, cell.registered.word, cell.registered.detail, cell.upstream, cell.observed)
+
+
+def _wide(span: Span, width: int) -> Span:
+    return Span(width, span.registered, span.detail, span.upstream, span.observed)
+
+
+def _says_something(row: OpRow) -> bool:
+    """Whether the row tells more than that the operator decomposes everywhere."""
+    return any(
+        cell.registered.word != "composite" or cell.registered.detail.startswith("needs") or cell.observed for cell in row.cells.values()
+    )
+
+
+def _dtypes(row: OpRow) -> Iterator[str]:
+    """Where upstream's lists say another thing of a dtype than of float32, in words."""
+    digest = testlists.digest()
+    for dtype in _OTHERS:
+        told = [(release, oprows.agreed(digest.words(row.name, release, dtype))) for release in digest.releases]
+        apart = [(release, Answer(word)) for release, word in told if word and release in row.cells and word != row.cells[release].upstream]
+        for first, last, answer in spans(apart):
+            yield f"{dtype} {answer.word}: {first if first == last else f'{first} .. {last}'}"
