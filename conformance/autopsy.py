@@ -29,12 +29,13 @@ def post_mortem(
     verdict, reason, signal = _cause(code, ended)
     importing = bool(process.open_file)
     where = f"while {process.open_file} was imported" if importing else f"in {process.phase}"
+    where += f", at {process.stage} of {process.work}" if process.work else ""
     trace = _trimmed(process.trace)
     tail = "\n".join(part for part in (process.output.rstrip(), trace.rstrip()) if part)
     started = datetime.fromtimestamp(process.since, timezone.utc)
     return {
         "verdict": verdict.value,
-        "stage": (Stage.COLLECT if importing else Stage.RUN).value,
+        "stage": Stage.COLLECT.value if importing else process.stage,
         "reason": scrub.text(f"{reason}, {where}"),
         "signal": signal,
         "blame": _blame(trace, roots, scrub),

@@ -139,6 +139,7 @@ class Harness:
             cell=str(self.planned.cell),
             device=self.planned.cell.device,
             journal=str(folder),
+            artifacts=str(self.config.reports / ("twins" if self.twins else "results") / str(self.planned.cell) / "artifacts"),
             environment=environment,
             wanted=wanted,
             attempt=attempt,

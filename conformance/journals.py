@@ -21,6 +21,9 @@ class Process:
     since: float = 0.0
     timeout_s: float = 0.0
     phase: str = "setup"
+    #: The stage that the case said it was at, and what it worked on there.
+    stage: str = "run"
+    work: str = ""
     #: The file that is being imported, by its case id.
     open_file: str = ""
 
@@ -83,9 +86,12 @@ class Journals:
         if kind == "start":
             self.started += 1
             process.open_case, process.phase = event["case"], "setup"
+            process.stage, process.work = "run", ""
             process.since, process.timeout_s = event["at"], event["timeout_s"]
         elif kind == "phase":
             process.phase = event["phase"]
+        elif kind == "stage":
+            process.stage, process.work = event["stage"], event["work"]
         elif kind == "end":
             process.open_case = ""
             self.records[event["record"]["case"]] = event["record"]

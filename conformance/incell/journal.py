@@ -2,7 +2,7 @@
 
 Each process appends to a file of its own, so that a death costs at most its last line. The supervisor reads the files of a
 launch together. Events: `process` (pid, worker); `file`, `file-end`, `case`, `left-out`, `collected` (collection); `start`,
-`phase`, `end` (a case); `exit` (a worker's exit code, told by the process that started it).
+`phase`, `stage`, `end` (a case); `exit` (a worker's exit code, told by the process that started it).
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from conformance.incell.deaths import ChildDeathError
 from conformance.incell.observations import ObservationError
 from conformance.incell.output import TAIL
 from conformance.incell.verdicts import Verdict
@@ -49,6 +50,7 @@ class Outcome:
     exception: dict[str, str] | None = None
     blame: dict[str, Any] | None = None
     trace: str = ""
+    signal: str | None = None
 
 
 def judge(error: BaseException, phase: str, case_roots: tuple[str, ...], subject_roots: tuple[str, ...] = ()) -> Outcome:
@@ -60,7 +62,9 @@ def judge(error: BaseException, phase: str, case_roots: tuple[str, ...], subject
         return Outcome(Verdict.UNSUPPORTED, _message(error))
     exception = {"type": _type_name(error, case_roots), "message": _message(error)}
     outcome = Outcome(Verdict.ERROR, "", exception, blame(error, case_roots, subject_roots), _trace(error, case_roots))
-    if isinstance(error, pytest.xfail.Exception):
+    if isinstance(error, ChildDeathError):
+        outcome.verdict, outcome.reason, outcome.signal = error.verdict, _first_line(exception["message"]), error.signal
+    elif isinstance(error, pytest.xfail.Exception):
         outcome.reason = "the case calls pytest.xfail: known deviations belong into the expectations, not into cases"
     elif isinstance(error, ObservationError):
         outcome.reason = exception["message"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from conformance.incell import collection, features, identity, marks
+from conformance.incell.artifacts import Artifacts
 from conformance.incell.controller import Controller
 from conformance.incell.devices import backend
 from conformance.incell.journal import Journal
@@ -139,6 +140,8 @@ class Cell:
             self.recorder.begin(case, collection.limit(self.marks, "timeout_s") or self.settings.timeout_s)
         self.trial = Trial(case, self.settings.seed)
         self.trial.takes_device = "device" in item.fixturenames
+        if self.recorder is not None:
+            self.trial.tell = self.recorder.stage
         seed_all(self.settings.seed, self.settings.device)
         result = yield
         if self.recorder is not None:
@@ -246,9 +249,23 @@ class Cell:
 
     @pytest.fixture
     def stage(self) -> Callable[..., Any]:
-        """`with stage("build"):` says how far the case came, should it end inside."""
+        """`with stage("lower", "aten.median.dim"):` says how far the case came, and with what, should it end inside."""
         assert self.trial is not None
         return self.trial.stage
+
+    @pytest.fixture
+    def artifact(self) -> Callable[[str, str], str]:
+        """`artifact("program.mlir", text)` keeps a text beside the cell's results; observed is where, relative to the cell's folder."""
+        assert self.trial is not None
+        kept = Artifacts(self.settings.artifacts, self.trial.case, self.recorder.scrub if self.recorder is not None else None)
+        observe = self.trial.observe
+
+        def keep(name: str, text: str) -> str:
+            path = kept.keep(name, text)
+            observe(f"artifact {name}", path)
+            return path
+
+        return keep
 
     @pytest.fixture
     def depth(self) -> str:

@@ -29,6 +29,10 @@ class Recorder:
         self.journal.start(case, timeout_s)
         self.output.begin()
 
+    def stage(self, stage: str, work: str) -> None:
+        """The case is at this stage now, working on that."""
+        self.journal.event("stage", stage=stage, work=self.scrub.text(work))
+
     def finish(self, trial: Trial) -> None:
         """The case ended by itself: put the process back and write the record.
 

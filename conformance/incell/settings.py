@@ -20,6 +20,8 @@ class Settings:
     device: str = "cpu"
     #: Folder that takes this process's journal, output and traces; empty: no journal is kept.
     journal: str = ""
+    #: Folder that takes what cases keep beside their records; empty: a temporary one.
+    artifacts: str = ""
     #: Name of the requirement set whose environment this process runs in.
     environment: str = "base"
     #: File with the case ids to run, one a line; empty: every case that belongs to `environment`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
@@ -31,14 +31,21 @@ class Trial:
         self.meter: Meter | None = None
         self.takes_device = False
         self.stage_reached = Stage.RUN
+        #: The latest stage in order that the case has been at: how far a case came that passes.
+        self.furthest = Stage.RUN
+        #: Told of each stage as it is entered, so that the death of the process can be placed.
+        self.tell: Callable[[str, str], None] = lambda stage, work: None
         self.subresults: list[dict[str, Any]] = []
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """The case is at this stage until the block ends; where it raises, the stage stays as it was."""
+    def stage(self, name: str, work: str = "") -> Iterator[None]:
+        """The case is at this stage until the block ends; where it raises, the stage stays as it was. `work` says on what it works."""
         before, self.stage_reached = self.stage_reached, Stage(name)
+        self.furthest = max(self.furthest, self.stage_reached, key=list(Stage).index)
+        self.tell(name, work)
         yield
         self.stage_reached = before
+        self.tell(before.value, "")
 
     def verdict(self) -> Outcome:
         """The worst outcome of all phases, then what the device's counters say of a case that would pass."""
@@ -57,10 +64,11 @@ class Trial:
             "case": self.case,
             "seed": self.seed,
             "verdict": outcome.verdict.value,
-            "stage": self.stage_reached.value,
+            "stage": (self.furthest if outcome.verdict is Verdict.PASS else self.stage_reached).value,
             "reason": outcome.reason and scrub.text(outcome.reason),
             "exception": outcome.exception and scrub.tree(outcome.exception),
             "blame": outcome.blame and scrub.tree(outcome.blame),
+            "signal": outcome.signal,
             "output_tail": tail and scrub.text(tail)[-TAIL:],
             "started_at": self.started_at.isoformat(timespec="milliseconds"),
             "duration_s": round(time.perf_counter() - self._clock, 4),

@@ -1,0 +1,91 @@
+"""Processes that a case starts for a risky step: each with limits of its own for time and memory, and none that outlives its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from conformance.incell.deaths import ChildDeathError
+from conformance.incell.verdicts import Verdict
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+#: Characters of what a child said that an error repeats.
+_LAST_WORDS = 300
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What one step may take: seconds until it is ended, and megabytes of address space (kept on Linux)."""
+
+    seconds: float
+    megabytes: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A child that ended by itself: its exit code and what it wrote to both streams."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(command: Sequence[str], limit: Limit, what: str) -> Ended:
+    """Run `command` to its end. Raises ChildDeathError when it is late, or dies of a signal; `what` names the step in its message."""
+    child = subprocess.Popen(
+        list(command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        preexec_fn=_limiting(limit),
+    )
+    try:
+        out, err = child.communicate(timeout=limit.seconds)
+    except subprocess.TimeoutExpired:
+        raise ChildDeathError(Verdict.TIMEOUT, f"{what} did not end within {limit.seconds:g} s") from None
+    finally:
+        _end(child)
+    if child.returncode < 0 or child.returncode in (128 + signal.SIGABRT, 128 + signal.SIGSEGV):
+        name = signal.Signals(-child.returncode if child.returncode < 0 else child.returncode - 128).name
+        raise ChildDeathError(Verdict.CRASH, f"{what} died of {name}: {last_words(err)}".removesuffix(": "), name)
+    return Ended(child.returncode, out, err)
+
+
+def last_words(err: str) -> str:
+    """The line of a dead compiler's output that says something: what it asserted or ran out of, else the last one before its stack."""
+    lines = [line.strip() for line in err.splitlines() if line.strip()]
+    telling = ("Assertion", "LLVM ERROR", "terminate called", "what():", "ERROR:", "free()", "malloc", "double free", "corrupt")
+    found = [line for line in lines if any(word in line for word in telling)]
+    before = [line for line in lines if not line.startswith(("#", "PLEASE", "Stack dump", "0.", "1."))]
+    return ((found or before or [""])[-1])[:_LAST_WORDS]
+
+
+def _limiting(limit: Limit) -> Callable[[], None]:
+    """What the child does before it becomes the command: die with its parent, keep to its memory, leave no core file."""
+    size = limit.megabytes * 1_000_000
+
+    def apply() -> None:
+        if _LIBC is not None:
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            resource.setrlimit(resource.RLIMIT_AS, (size, size))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    return apply
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """The whole session: a compiler starts a linker of its own."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()

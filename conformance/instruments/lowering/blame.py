@@ -1,0 +1,20 @@
+"""Which line of the user's code is to blame: the innermost frame that is not torch's own."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_TORCH = str(Path(torch.__file__).resolve().parent) + "/"
+
+
+def innermost(frames: Sequence[tuple[str, int, str]]) -> dict[str, Any] | None:
+    """File, line and source of the innermost of `frames` (the innermost first) outside torch, or of the innermost of all; None of none."""
+    own = [frame for frame in frames if not str(Path(frame[0]).resolve()).startswith(_TORCH)]
+    for file, line, _ in (own or frames)[:1]:
+        return {"file": file, "line": line, "source": linecache.getline(file, line).strip()}
+    return None
