@@ -55,24 +55,37 @@ def page(text: str, found: list[Entry]) -> str:
 
 
 def _of_file(file: CaseFile) -> Iterator[Entry]:
-    for node in ast.parse(file.path.read_text(encoding="utf-8")).body:
+    body = ast.parse(file.path.read_text(encoding="utf-8")).body
+    constants = dict(_constants(body))
+    for node in body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             title, _, rest = (ast.get_docstring(node) or "").partition("\n")
-            yield Entry(f"{file.family}.{node.name.removeprefix('test_')}", title, " ".join(rest.split()), tuple(_caught(node)))
+            yield Entry(f"{file.family}.{node.name.removeprefix('test_')}", title, " ".join(rest.split()), tuple(_caught(node, constants)))
 
 
-def _caught(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
+def _constants(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
+    """The module's names for values, by which a twin's verdict may be stated."""
+    for node in body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, node.value
+
+
+def _caught(function: ast.FunctionDef, constants: dict[str, ast.expr]) -> Iterator[tuple[str, str]]:
     for decorator in function.decorator_list:
         if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name) and decorator.func.id == "catches":
             for wrong in decorator.args:
-                yield twins_of(wrong)
+                yield twins_of(wrong, constants)
 
 
-def twins_of(wrong: ast.expr) -> tuple[str, str]:
+def twins_of(wrong: ast.expr, constants: dict[str, ast.expr] | None = None) -> tuple[str, str]:
     """Name and stated verdict of an argument of `catches`: the idiom itself, or `Twin(idiom, verdict)`."""
     if isinstance(wrong, ast.Call) and ast.unparse(wrong.func) == "Twin":
         stated = [*wrong.args[1:], *(keyword.value for keyword in wrong.keywords)]
-        return ast.unparse(wrong.args[0]), ast.literal_eval(stated[0]) if stated else Verdict.WRONG.value
+        if not stated:
+            return ast.unparse(wrong.args[0]), Verdict.WRONG.value
+        value = ast.literal_eval((constants or {}).get(ast.unparse(stated[0]), stated[0]))
+        told = value if isinstance(value, str) else ", ".join(f"{param}: {verdict}" for param, verdict in value.items())
+        return ast.unparse(wrong.args[0]), told
     return ast.unparse(wrong), Verdict.WRONG.value
 
 

@@ -39,6 +39,17 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Package:
+    """A package of requirement sets: the version that is taken, and where it can be had."""
+
+    name: str
+    version: str
+    python: str = ""
+    #: Empty: on all.
+    platforms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Limits:
     """What one case, one process and one install may take."""
 
@@ -79,6 +90,9 @@ class Config:
     releases: dict[str, Release]
     profiles: dict[str, tuple[str, ...]]
     targets: tuple[Target, ...]
+    packages: dict[str, Package]
+    #: Profile -> the families that it plans on its newest release alone.
+    newest_only: dict[str, tuple[str, ...]]
 
 
 def builtin_cases() -> Path:

@@ -12,7 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from conformance.config import DEPTHS, DEVICES, INDEXES, Config, Limits, Release, Target
+from conformance.config import DEPTHS, DEVICES, INDEXES, Config, Limits, Package, Release, Target
 from conformance.errors import ConfigError
 from conformance.incell.identity import FAMILIES
 
@@ -155,6 +155,8 @@ class _Reader:
             releases=releases,
             profiles=profiles,
             targets=self._targets(self.value(table, "targets", list)),
+            packages=self._packages(self.value(table, "packages", dict)),
+            newest_only=self._newest_only(self.value(table, "newest-only", dict), profiles),
         )
 
     def _paths(self, project: Path, table: dict[str, Any], key: str) -> tuple[Path, ...]:
@@ -246,6 +248,34 @@ class _Reader:
                     self.wrong(f"profiles.{name}", f"unknown release {version!r}{_close(version, releases)}")
         return profiles
 
+    def _newest_only(self, table: dict[str, Any], profiles: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+        for profile in table:
+            if profile not in profiles:
+                self.wrong(f"newest-only.{profile}", f"unknown profile{_close(profile, profiles)}")
+        return {profile: self.choices(table, profile, FAMILIES) for profile in table}
+
+    def _packages(self, table: dict[str, Any]) -> dict[str, Package]:
+        packages = {}
+        for name, entry in table.items():
+            where = f"packages.{name}."
+            if not isinstance(entry, dict):
+                self.wrong(f"packages.{name}", "must be a table, as { version = '==1.2' }")
+                continue
+            self._unknown(entry, ("version", "python", "platforms"), where)
+            filled = {"version": "", "python": "", "platforms": [], **entry}
+            for key in ("version", "python"):
+                self._specifier(filled, key, where)
+            packages[name.lower()] = Package(
+                name=name, version=str(filled["version"]), python=str(filled["python"]), platforms=self.texts(filled, "platforms", where)
+            )
+        return packages
+
+    def _specifier(self, table: dict[str, Any], key: str, where: str) -> None:
+        try:
+            SpecifierSet(str(table[key]))
+        except InvalidSpecifier:
+            self.wrong(where + key, f"{table[key]!r} is no version specifier, as '>=2.4,<2.9'")
+
     def _targets(self, entries: list[Any]) -> tuple[Target, ...]:
         return tuple(self._target(entry, f"targets[{number}].") for number, entry in enumerate(entries) if self._is_table(entry, number))
 
@@ -260,10 +290,7 @@ class _Reader:
         device = self.value(filled, "device", str, where)
         if device and device not in DEVICES:
             self.wrong(where + "device", f"{device!r} is not known{_close(device, DEVICES)}")
-        try:
-            SpecifierSet(str(filled["releases"]))
-        except InvalidSpecifier:
-            self.wrong(where + "releases", f"{filled['releases']!r} is no version specifier, as '>=2.4,<2.9'")
+        self._specifier(filled, "releases", where)
         variables = self.value(filled, "variables", dict, where)
         return Target(
             platform=self.value(filled, "platform", str, where),

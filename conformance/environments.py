@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from conformance import interpreters
@@ -94,6 +95,7 @@ class Environments:
         """What the environment of a cell's requirement set must hold."""
         release = planned.release
         asked = {Requirement(need).name.lower() for need in extra}  # what a case or subject asks for goes before a pin of the release
+        extra = [self._pinned(need) for need in extra]
         pins = [pin for pin in (*release.pins, *planned.target.pins) if Requirement(pin).name.lower() not in asked]
         return Request(
             torch=release.version,
@@ -105,6 +107,24 @@ class Environments:
             index_url=release.index_url,
             held=held,
         )
+
+    def lack(self, planned: PlannedCell, requirements: Sequence[str]) -> str:
+        """Why a requirement set cannot be had in a cell, by what the configuration says of its packages; empty where nothing forbids it."""
+        for need in requirements:
+            package = self._config.packages.get(Requirement(need).name.lower())
+            if package is None:
+                continue
+            if package.platforms and planned.cell.platform not in package.platforms:
+                return f"{package.name} has no wheel for {planned.cell.platform}"
+            if not SpecifierSet(package.python).contains(planned.release.python):
+                return f"{package.name} wants Python {package.python}, this cell has {planned.release.python}"
+        return ""
+
+    def _pinned(self, need: str) -> str:
+        """A requirement at the version that the configuration pins, where it names none itself."""
+        requirement = Requirement(need)
+        package = self._config.packages.get(requirement.name.lower())
+        return f"{need}{package.version}" if package is not None and not requirement.specifier and not requirement.url else need
 
     def _backend(self, planned: PlannedCell) -> str:
         """Which of PyTorch's indexes the build comes from: empty means PyPI."""
@@ -260,6 +280,10 @@ class AtHand(Environments):
             )
         path = Path(sys.prefix)
         return Environment(request=request, path=path, lock=self._freeze(path))
+
+    def lack(self, planned: PlannedCell, requirements: Sequence[str]) -> str:
+        """Nothing is installed here: the cell says itself what is not there."""
+        return ""
 
     def drop(self, environment: Environment) -> None:
         """The user's own environment stays."""

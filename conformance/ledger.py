@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 from conformance.artifacts import Problem, Record, read_records, read_table, write_json, write_records
 from conformance.incell import records as schema
+from conformance.incell.artifacts import FOLDER
 from conformance.journals import Journals
 from conformance.plan import CaseFile
 
@@ -149,7 +151,18 @@ class Ledger:
         cases = [{**entry, "file": self._relative(entry["file"])} for entry in self.entries]
         files = [{"case": record["case"], "family": record["family"]} for record in self.file_records]
         write_json(self.folder / "collected.json", {"schema": 1, "cell": self.cell, **collected, "cases": cases, "files": files})
+        self._prune_artifacts(records)
         shutil.rmtree(self.work, ignore_errors=True)
+
+    def _prune_artifacts(self, records: Sequence[Record]) -> None:
+        """Keep of the artifacts those that a record tells of."""
+        told = {str(value.get("value")) for record in records for value in record["observations"].values()}
+        for path in [*self.folder.glob(f"{FOLDER}/*/*")]:
+            if path.relative_to(self.folder).as_posix() not in told:
+                path.unlink()
+        for folder in [*self.folder.glob(f"{FOLDER}/*"), self.folder / FOLDER]:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # an empty one alone
 
     def _relative(self, file: str) -> str:
         for placeholder, base in placeholders(self.case_roots).items():

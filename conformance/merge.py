@@ -14,6 +14,7 @@ from conformance.artifacts import Problem, encode, read_records, read_table, rec
 from conformance.cells import Cell
 from conformance.contributions import ARTIFACTS, Contribution, case_key, cell_folders, listed_cases, parse_cell, read_contribution, roots
 from conformance.errors import ConfigError
+from conformance.incell.artifacts import FOLDER
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ def collect(sources: Sequence[Path], into: Path) -> MergeReport:
             conflicts[str(cell)] = _put_aside(by_cell[cell], into)
         else:
             _write(united, into / "results" / str(cell))
+            _copy_kept(by_cell[cell], into / "results" / str(cell))
             shutil.rmtree(into / "conflicts" / str(cell), ignore_errors=True)  # one variant is left of a conflict: it is settled
     plan = _unite_plans(plans) if plans else {"cells": []}
     if plans:
@@ -146,6 +148,14 @@ def _write(united: Contribution, folder: Path) -> None:
     for name, records in (("records.jsonl", united.records), ("controls.jsonl", united.controls)):
         _keep_unreadable(folder / name)
         write_records(folder / name, records)
+
+
+def _copy_kept(contributions: Sequence[Contribution], folder: Path) -> None:
+    """What cases kept beside their records goes along with them."""
+    for each in contributions:
+        kept = each.folder / FOLDER
+        if kept.is_dir() and not kept.is_symlink() and each.folder != folder:
+            shutil.copytree(kept, folder / FOLDER, dirs_exist_ok=True, symlinks=True)
 
 
 def _keep_unreadable(path: Path) -> None:

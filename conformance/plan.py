@@ -7,11 +7,12 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from conformance import __version__, selectors
 from conformance.cells import Cell, this_platform
@@ -49,6 +50,8 @@ class PlannedCell:
     target: Target
     #: Whether the device was asked for by name: then a probe that fails is an error, else the device is just not there.
     named: bool
+    #: Families that are not planned here, since the profile plans them on its newest release alone.
+    without: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The cell as plan.json and `plan --json` give it."""
@@ -103,7 +106,7 @@ def make(config: Config, selection: Selection) -> Plan:
     """The plan of a selection. Raises ConfigError for a selector that matches nothing, NothingSelectedError for an empty plan."""
     files = case_files(config, selection)
     included, excluded = _cells(config, selection)
-    cells = _narrowed(included, selection)
+    cells = [replace(cell, without=_without(config, selection, cell)) for cell in _narrowed(included, selection)]
     if not cells:
         raise NothingSelectedError(_why_nothing(excluded))
     if not files:
@@ -112,6 +115,16 @@ def make(config: Config, selection: Selection) -> Plan:
     gone = [(str(cell.cell), "not selected by --only or --skip") for cell in included if str(cell.cell) not in left]
     depth = selection.depth or config.depth
     return Plan(cells=tuple(cells), files=tuple(files), selection=selection, depth=depth, excluded=(*excluded, *gone))
+
+
+def _without(config: Config, selection: Selection, planned: PlannedCell) -> tuple[str, ...]:
+    """The families that a cell of the profile leaves to the profile's newest release, where nobody asked for them."""
+    profile = selection.profile or config.profile
+    members = sorted(config.profiles[profile], key=Version) if profile in config.profiles else []
+    asked = selection.families or selection.cases or selection.subjects or selection.torch
+    if asked or planned.release.version not in members[:-1]:
+        return ()
+    return config.newest_only.get(profile, ())
 
 
 def _why_nothing(excluded: list[tuple[str, str]]) -> str:

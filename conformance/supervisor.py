@@ -74,6 +74,7 @@ class CellRun:
         self.ledger = Ledger(name, config.reports / kind / name, work, self.harness.case_roots)
         #: How many cases, or files whose cases are not known, the selection left here.
         self.selected = 0
+        self.files = tuple(file for file in plan.files if file.family not in planned.without)
         self._facts_key = ""
         self._collect_key: str | None = None
         self._collector = Collector(self.harness)
@@ -114,7 +115,7 @@ class CellRun:
         self._collect(base)
         self._run_sets()
         self._run_controls(base)
-        self.ledger.carry_over([] if self.plan.selection.cases else self.plan.files)
+        self.ledger.carry_over([] if self.plan.selection.cases else self.files)
 
     def _write(self, *, interrupted: bool) -> None:
         used = self.harness.provided
@@ -187,14 +188,14 @@ class CellRun:
     def _not_installed(self, reason: str) -> None:
         """No environment: one record per case file says so."""
         self.ledger.facts = self._facts("install-failed", reason, {})
-        self.ledger.file_records = [self._collector.file_record(file, Verdict.ERROR, Stage.INSTALL, reason) for file in self.plan.files]
+        self.ledger.file_records = [self._collector.file_record(file, Verdict.ERROR, Stage.INSTALL, reason) for file in self.files]
         self.progress.say(f"{self.planned.cell}: {reason}")
 
     # -- collection
 
     def _collect(self, base: Environment) -> None:
         """Which cases exist here, unless the same files were collected in the same environment before."""
-        code = [(file.case, keys.case_code(file.path)) for file in self.plan.files]
+        code = [(file.case, keys.case_code(file.path)) for file in self.files]
         code += [(each.alias, f"{each.reference} {each.requirements}") for each in self.plan.selection.subjects]
         self._collect_key = keys.digest(self._facts_key, code, self.plan.depth, self.config.limits.timeout_s, self.options.twins)
         before = self.ledger.previous_collected
@@ -203,7 +204,7 @@ class CellRun:
             self.ledger.file_records = list(self.ledger.previous_file_records)
             self._collector.left_out = list(before.get("left_out", []))
         else:
-            self.ledger.entries = self._collector.collect(base, self.plan.files, self.ledger.file_records)
+            self.ledger.entries = self._collector.collect(base, self.files, self.ledger.file_records)
         patterns = self.plan.selection.cases
         if patterns:
             wanted = selectors.chosen(patterns, (_without_twin(entry["case"]) for entry in self.ledger.entries))
@@ -241,6 +242,11 @@ class CellRun:
             self.ledger.settle(entry, attempt, fields)
 
     def _run_set(self, name: str, entries: list[Entry]) -> None:
+        lack = self.environments.lack(self.planned, entries[0]["requirements"])
+        if lack:
+            for entry in entries:
+                self._settle(entry, Verdict.UNSUPPORTED, Stage.INSTALL, lack)
+            return
         try:
             environment = self.harness.provided.get(name) or self._provide(name, entries[0]["requirements"])
         except InstallError as error:

@@ -15,7 +15,8 @@ TEMPLATES = PACKAGE / "templates"
 IN_CELL = ("incell", "guards", "instruments", "subjects")
 ALLOWED = {*sys.stdlib_module_names, "pytest", "_pytest", "packaging", "torch", "torch_xla", "numpy"}
 #: What a requirement set brings may be imported inside a function, where the requirement is declared.
-DECLARED = {"transformers", "einops", "timm", "nanochat", "onnx", "onnxruntime"}  # by the requirement set of a case or a subject
+#: By the requirement set of a case or a subject; `reference` lies beside the program that imports it.
+DECLARED = {"transformers", "einops", "timm", "nanochat", "onnx", "onnxruntime", "torch_mlir", "iree", "reference"}
 
 
 def _imports(path: Path, *, module_level: bool) -> set[str]:

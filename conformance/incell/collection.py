@@ -77,7 +77,7 @@ def describe(item: Any, settings: Settings, scrub: Scrubber) -> dict[str, Any]:
         "timeout_s": limit(marks, "timeout_s") or settings.timeout_s,
         "memory_mb": limit(marks, "memory_mb"),
         "cases_per_worker": limit(marks, "cases_per_worker"),
-        "expected": twin.verdict if twin is not None else None,
+        "expected": twin.stated(identity.params_of(item).values()) if twin is not None else None,
         "refused": _refusal(item),
         "unsupported": NO_VALUES if settings.device == "meta" and item.get_closest_marker("values") else "",
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,15 +26,21 @@ REGISTERED = {
 
 @dataclass(frozen=True)
 class Twin:
-    """A wrong twin together with the verdict that the case must give it, where that is not `wrong`."""
+    """A wrong twin and the verdict that the case must give it, where that is not `wrong`; a table gives one by a parameter's value."""
 
     idiom: Callable[..., Any]
-    verdict: str = Verdict.WRONG.value
+    verdict: str | Mapping[str, str] = Verdict.WRONG.value
 
     @property
     def name(self) -> str:
         """The name of the mistake."""
         return str(getattr(self.idiom, "__name__", type(self.idiom).__name__))
+
+    def stated(self, params: Iterable[str]) -> str:
+        """The verdict that the case must give it with these values of its parameters."""
+        if isinstance(self.verdict, str):
+            return self.verdict
+        return next((self.verdict[value] for value in params if value in self.verdict), Verdict.WRONG.value)
 
     @classmethod
     def of(cls, wrong: Callable[..., Any] | Twin) -> Twin:

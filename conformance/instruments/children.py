@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from conformance.incell.deaths import ChildDeathError
 from conformance.incell.verdicts import Verdict
 
+#: A busy machine may give a process this share of a core.
+PATIENCE = 10
+
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
 #: Characters of what a child said that an error repeats.
@@ -23,7 +26,10 @@ _LAST_WORDS = 300
 
 @dataclass(frozen=True)
 class Limit:
-    """What one step may take: seconds until it is ended, and megabytes of address space (kept on Linux)."""
+    """What one step may take: seconds of its processor's time, so that a busy machine changes no verdict, and megabytes of address space.
+
+    Memory is limited on Linux alone. What does not compute, and waits, is ended after PATIENCE times its seconds.
+    """
 
     seconds: float
     megabytes: int
@@ -51,11 +57,13 @@ def run(command: Sequence[str], limit: Limit, what: str) -> Ended:
         preexec_fn=_limiting(limit),
     )
     try:
-        out, err = child.communicate(timeout=limit.seconds)
+        out, err = child.communicate(timeout=limit.seconds * PATIENCE)
     except subprocess.TimeoutExpired:
-        raise ChildDeathError(Verdict.TIMEOUT, f"{what} did not end within {limit.seconds:g} s") from None
+        raise ChildDeathError(Verdict.TIMEOUT, f"{what} did not end within {limit.seconds * PATIENCE:g} s") from None
     finally:
         _end(child)
+    if -child.returncode in (signal.SIGXCPU, signal.SIGKILL):
+        raise ChildDeathError(Verdict.TIMEOUT, f"{what} did not end within {limit.seconds:g} s of processor time")
     if child.returncode < 0 or child.returncode in (128 + signal.SIGABRT, 128 + signal.SIGSEGV):
         name = signal.Signals(-child.returncode if child.returncode < 0 else child.returncode - 128).name
         raise ChildDeathError(Verdict.CRASH, f"{what} died of {name}: {last_words(err)}".removesuffix(": "), name)
@@ -65,7 +73,18 @@ def run(command: Sequence[str], limit: Limit, what: str) -> Ended:
 def last_words(err: str) -> str:
     """The line of a dead compiler's output that says something: what it asserted or ran out of, else the last one before its stack."""
     lines = [line.strip() for line in err.splitlines() if line.strip()]
-    telling = ("Assertion", "LLVM ERROR", "terminate called", "what():", "ERROR:", "free()", "malloc", "double free", "corrupt")
+    telling = (
+        "Assertion",
+        "LLVM ERROR",
+        "terminate called",
+        "what():",
+        "ERROR:",
+        "MLIRError",
+        "free()",
+        "malloc",
+        "double free",
+        "corrupt",
+    )
     found = [line for line in lines if any(word in line for word in telling)]
     before = [line for line in lines if not line.startswith(("#", "PLEASE", "Stack dump", "0.", "1."))]
     return ((found or before or [""])[-1])[:_LAST_WORDS]
@@ -80,6 +99,7 @@ def _limiting(limit: Limit) -> Callable[[], None]:
             _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             resource.setrlimit(resource.RLIMIT_AS, (size, size))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit.seconds), int(limit.seconds) + 1))
 
     return apply
 

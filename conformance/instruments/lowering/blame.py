@@ -12,9 +12,14 @@ import torch
 _TORCH = str(Path(torch.__file__).resolve().parent) + "/"
 
 
+def is_users(file: str) -> bool:
+    """Whether a file is not torch's own; export names some of its files relative to the place of torch."""
+    return not file.startswith(("torch/", "<")) and not str(Path(file).resolve()).startswith(_TORCH)
+
+
 def innermost(frames: Sequence[tuple[str, int, str]]) -> dict[str, Any] | None:
     """File, line and source of the innermost of `frames` (the innermost first) outside torch, or of the innermost of all; None of none."""
-    own = [frame for frame in frames if not str(Path(frame[0]).resolve()).startswith(_TORCH)]
+    own = [frame for frame in frames if is_users(frame[0])]
     for file, line, _ in (own or frames)[:1]:
         return {"file": file, "line": line, "source": linecache.getline(file, line).strip()}
     return None

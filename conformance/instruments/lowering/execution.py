@@ -1,4 +1,4 @@
-"""Running lowered programs on many inputs, in processes that may die: torch-mlir's linalg by the reference backend, the torch dialect by IREE."""
+"""Running lowered programs on many inputs, in processes that may die: linalg by the reference backend, the torch dialect by IREE."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +21,73 @@ import torch
 from conformance.incell.deaths import ChildDeathError
 from conformance.incell.verdicts import Verdict
 from conformance.instruments import children
-from conformance.instruments.lowering.passes import LoweringError, complaints
+from conformance.instruments.lowering.blame import innermost
+from conformance.instruments.lowering.passes import CompilerDeathError, LoweringError, complaints
 from conformance.instruments.lowering.program import Program
 
 #: Compiling and running on all variations. OPT with 12 layers takes 30 s in the reference backend.
 LIMIT = children.Limit(seconds=60.0, megabytes=8_000)
 
+#: How the reference backend's programs say that a check of theirs failed, and the place in what follows.
+_CHECK = "Runtime op verification failed"
+_PLACE = re.compile(r'"(/[^"]+)":(\d+):')
+
 Answers = dict[str, list[torch.Tensor]]
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """What a backend takes: a file, and for the reference backend rank and element of each result."""
+
+    file: Path
+    results: Sequence[tuple[int, str]] = ()
+
+
 class ExecutionError(Exception):
-    """A compiled program refused its inputs; the message is the runtime's."""
+    """A compiled program refused inputs; the message is the runtime's. `answers` are those that it gave to others."""
+
+    def __init__(self, message: str, stage: str, answers: Answers | None = None, blame: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.stage, self.answers, self.blame = stage, answers or {}, blame
 
 
-def compile_for_iree(program: Program, folder: Path, limit: children.Limit = LIMIT) -> Path:
+class ExecutionDeathError(ChildDeathError):
+    """A program, or what compiled it, took its process along; `stage` says which."""
+
+    def __init__(self, verdict: Verdict, message: str, stage: str, signal: str | None = None) -> None:
+        super().__init__(verdict, message, signal)
+        self.stage = stage
+
+
+def compile_for_reference(asm: str, folder: Path) -> Compiled:
+    """The program of linalg on tensors, on disk: the reference backend compiles and runs it in one process."""
+    compiled = folder / "linalg.mlir"
+    compiled.write_text(asm, encoding="utf-8")
+    return Compiled(compiled, _results(asm))
+
+
+def _results(asm: str) -> list[tuple[int, str]]:
+    """Rank and element of each result of `main`. Raises ExecutionError for what the reference backend cannot hand back."""
+    signature = re.search(r"func\.func @main\(.*\) -> \(?(.*?)\)?(?: attributes .*)? \{$", asm, re.MULTILINE)
+    kinds = re.findall(r"tensor<((?:[?\d]+x)*)([a-z]\w*(?:<\w+>)?)>", signature[1]) if signature is not None else []
+    if not kinds:
+        raise ExecutionError("the program has no function main that answers with tensors", "compile")
+    return [(sizes.count("x"), element) for sizes, element in kinds]
+
+
+def compile_for_iree(program: Program, folder: Path, limit: children.Limit = LIMIT) -> Compiled:
     """IREE's module for this machine's CPU, from the torch dialect. Raises LoweringError, ChildDeathError."""
     source, module = folder / "iree.mlir", folder / "iree.vmfb"
     source.write_text(program.asm, encoding="utf-8")
     options = ["--iree-input-type=torch", "--iree-hal-target-backends=llvm-cpu", "--iree-llvmcpu-target-cpu=host"]
-    ended = children.run([_iree_compile(), str(source), *options, "-o", str(module)], limit, "iree-compile")
+    command = ["iree-compile", "program.mlir", *options]
+    try:
+        ended = children.run([_iree_compile(), str(source), *options, "-o", str(module)], limit, "iree-compile")
+    except ChildDeathError as death:
+        raise CompilerDeathError(death, program.asm, command) from None
     if ended.code:
-        raise LoweringError("iree-compile failed", complaints(ended.err), program.asm, ["iree-compile", "program.mlir", *options])
-    return module
+        raise LoweringError("iree-compile failed", complaints(ended.err), program.asm, command)
+    return Compiled(module)
 
 
 def _iree_compile() -> str:
@@ -52,15 +99,15 @@ def _iree_compile() -> str:
 
 def run(
     backend: str,
-    compiled: Path,
+    compiled: Compiled,
     weights: Sequence[torch.Tensor],
     inputs: Mapping[str, Sequence[torch.Tensor]],
     folder: Path,
     limit: children.Limit = LIMIT,
 ) -> Answers:
-    """The answers by variation, in the order of the program's results. `backend` is `reference` (a linalg text) or `iree` (a module).
+    """The answers by variation, in the order of the program's results. `backend` is `reference` or `iree`.
 
-    Raises ChildDeathError when the program kills its process, ExecutionError when the runtime refuses inputs.
+    Raises ExecutionDeathError when the program kills its process, ExecutionError when the runtime refuses inputs.
     """
     import numpy as np
 
@@ -68,23 +115,35 @@ def run(
     arrays.update({f"weights.{number}": _array(each) for number, each in enumerate(weights)})
     np.savez(folder / "inputs.npz", **arrays)
     log = folder / "run.log"
-    files = {"program": str(compiled), "inputs": str(folder / "inputs.npz"), "outputs": str(folder / "outputs.npz"), "log": str(log)}
-    ended = _executor().ask({"backend": backend, **files, "seconds": limit.seconds, "megabytes": limit.megabytes})
-    _check(ended, log.read_text(encoding="utf-8", errors="replace") if log.exists() else "", backend, limit)
-    with np.load(folder / "outputs.npz") as given:
-        return _by_variation({name: torch.from_numpy(given[name]) for name in given.files})
-
-
-def _check(ended: Mapping[str, Any], log: str, backend: str, limit: children.Limit) -> None:
-    steps = [line for line in log.splitlines() if line.startswith(("compile", "load", "run "))]
+    files = {"program": str(compiled.file), "inputs": str(folder / "inputs.npz"), "outputs": str(folder / "outputs.npz"), "log": str(log)}
+    bounds = {"seconds": limit.seconds, "patience": limit.seconds * children.PATIENCE, "megabytes": limit.megabytes}
+    ended = _executor().ask({"backend": backend, "results": compiled.results, **files, **bounds})
+    told = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    steps = [line for line in told.splitlines() if line.startswith(("compile", "load", "run "))]
     where = f"the {backend} backend at {steps[-1]!r}" if steps else f"the {backend} backend"
-    if ended["late"]:
-        raise ChildDeathError(Verdict.TIMEOUT, f"{where} did not end within {limit.seconds:g} s")
+    stage = "run" if steps and steps[-1].startswith("run") else "compile"
+    if ended["late"] or -ended["code"] == signal.SIGXCPU:
+        raise ExecutionDeathError(Verdict.TIMEOUT, f"{where} did not end within {limit.seconds:g} s of processor time", stage)
+    if ended["code"] < 0 and _CHECK in told:
+        blame = innermost([(file, int(line), "") for file, line in _PLACE.findall(told.partition(_CHECK)[2])])
+        raise ExecutionError(f"{where} stopped at a check: {_checked(told)}", "run", blame=blame)
     if ended["code"] < 0:
         name = signal.Signals(-ended["code"]).name
-        raise ChildDeathError(Verdict.CRASH, f"{where} died of {name}: {children.last_words(log)}", name)
-    if ended["code"]:
-        raise ExecutionError(f"{where}: {children.last_words(log)}")
+        raise ExecutionDeathError(Verdict.CRASH, f"{where} died of {name}: {children.last_words(told)}", stage, name)
+    refusals = [line.partition(" ")[2] for line in told.splitlines() if line.startswith("refused ")]
+    if ended["code"] and not refusals:
+        raise ExecutionError(f"{where}: {children.last_words(told)}", stage)
+    with np.load(folder / "outputs.npz") as given:
+        answers = _by_variation({name: torch.from_numpy(given[name]) for name in given.files})
+    if refusals:
+        raise ExecutionError(f"the {backend} backend refuses {refusals[0]}", "run", answers)
+    return answers
+
+
+def _checked(told: str) -> str:
+    """What a check in the program said of the access that it stopped."""
+    lines = [line.strip() for line in told.partition(_CHECK)[2].splitlines()]
+    return next((line.strip("^ ") for line in lines if line.startswith("^")), "a check at run time failed")
 
 
 def _array(tensor: torch.Tensor) -> Any:

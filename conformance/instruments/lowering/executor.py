@@ -1,7 +1,7 @@
 """A process that runs compiled programs, each in a fork of its own: what a wrong program does to memory stays there.
 
-Run as `python executor.py`: it imports numpy and a backend once, then takes requests on its standard input, a JSON line each, and answers each
-with a line: `code` (as subprocess has it), `late`. It needs neither torch nor this package.
+Run as `python executor.py`: it imports numpy and a backend once, then takes requests on its standard input, a JSON line each, and answers
+each with a line: `code` (as subprocess has it), `late`. It needs neither torch nor this package.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import resource
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import reference  # type: ignore[import-not-found]  # beside this file, which is a program
 
@@ -22,14 +23,13 @@ _POLL_S = 0.005
 
 
 def run_iree(program: str, inputs: str, outputs: str) -> None:
-    """Run a module that iree-compile made on each variation of the inputs, as `reference.main` does."""
+    """Run a module that iree-compile made on each variation of the inputs, as `reference.run` does."""
     import iree.runtime as runtime
     import numpy as np
 
     print("load", flush=True)
     config = runtime.Config("local-sync")
-    with open(program, "rb") as file:
-        module = runtime.VmModule.copy_buffer(config.vm_instance, file.read())
+    module = runtime.VmModule.copy_buffer(config.vm_instance, Path(program).read_bytes())
     main = runtime.load_vm_module(module, config)["main"]
     given = np.load(inputs)
     weights = reference.arrays_of(given, "weights")
@@ -37,7 +37,11 @@ def run_iree(program: str, inputs: str, outputs: str) -> None:
     for name in dict.fromkeys(name.rpartition(".")[0] for name in given.files):
         if name != "weights":
             print(f"run {name}", flush=True)
-            answer = main(*weights, *reference.arrays_of(given, name))
+            try:
+                answer = main(*weights, *reference.arrays_of(given, name))
+            except (RuntimeError, ValueError) as error:
+                print(f"refused {name}: {' '.join(str(error).split())}", flush=True)
+                continue
             for number, each in enumerate(answer if isinstance(answer, (list, tuple)) else [answer]):
                 answers[f"{name}.{number}"] = each.to_host()
     np.savez(outputs, **answers)
@@ -65,7 +69,7 @@ def _forked(request: dict[str, Any]) -> dict[str, Any]:
     child = os.fork()
     if not child:
         _become(request)
-    ends_at, late = time.monotonic() + request["seconds"], False
+    ends_at, late = time.monotonic() + request["patience"], False
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -84,11 +88,15 @@ def _become(request: dict[str, Any]) -> None:
         os.dup2(log, 1)
         os.dup2(log, 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(request["seconds"]), int(request["seconds"]) + 1))
         if sys.platform.startswith("linux"):
             size = request["megabytes"] * 1_000_000
             resource.setrlimit(resource.RLIMIT_AS, (size, size))
-        run = run_iree if request["backend"] == "iree" else reference.main
-        run(request["program"], request["inputs"], request["outputs"])
+        files = (request["program"], request["inputs"], request["outputs"])
+        if request["backend"] == "iree":
+            run_iree(*files)
+        else:
+            reference.run(*files, request["results"])
         code = 0
     except BaseException:
         import traceback

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from conformance.instruments.capture import Bounds, export_bare, has_export
+from conformance.instruments.capture import Bounds, has_export
 from conformance.instruments.hooks import global_hooks_kept
 from conformance.instruments.lowering.blame import innermost
 from conformance.instruments.lowering.dialect import NotInDialectError, context
 from conformance.instruments.lowering.program import Program
 
-#: Left whole: the decomposition of linear flattens batch and length into one axis, which torch-mlir lowers to wrong code where both are open
-#: (llvm/torch-mlir#4743).
+#: Left whole: the decomposition of linear flattens batch and length into one axis, which torch-mlir lowers to wrong code where both are
+#: open (llvm/torch-mlir#4743).
 _KEPT = ("aten.linear.default",)
 #: torch's own files without its layers and functions, in which a user's call may end.
-_INSIDE = re.compile(re.escape(os.path.dirname(torch.__file__)) + r"/(?!nn/(modules/(?!module\.py)|functional))")
+_INSIDE = re.compile(re.escape(str(Path(torch.__file__).parent)) + r"/(?!nn/(modules/(?!module\.py)|functional))")
 _FRAME = re.compile(r'File "([^"]+)", line ([0-9]+)')
 
 
@@ -46,7 +46,7 @@ def weights_of(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: tensor.detach() for name, tensor in (*model.named_parameters(), *model.named_buffers())}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def importer_lack() -> str:
     """Why the FX importer cannot be had on this release; empty where it can."""
     if not has_export():
@@ -91,7 +91,7 @@ def export_model(
     weights = weights_of(model)
     shapes = _dynamic(varying, bounds or {})
     with global_hooks_kept(), all_frames_kept():
-        options = {"dynamic_shapes": ({name: None for name in weights}, shapes)} if any(varying) else {}
+        options = {"dynamic_shapes": (dict.fromkeys(weights), shapes)} if any(varying) else {}
         return torch.export.export(Stateless(model), (weights, *arguments), strict=False, **options)
 
 
@@ -117,7 +117,9 @@ def all_frames_kept() -> Iterator[None]:
 
     def from_first_forward(tracer: Any, summary: Any) -> Any:
         at = next((number for number, frame in enumerate(summary) if frame.name == "forward"), len(summary))
-        return type(summary).from_list([frame for frame in summary[at:] if frame.filename != __file__ and not _INSIDE.match(frame.filename)])
+        return type(summary).from_list(
+            [frame for frame in summary[at:] if frame.filename != __file__ and not _INSIDE.match(frame.filename)]
+        )
 
     TracerBase._filter_traceback_frames = from_first_forward  # type: ignore[method-assign]
     try:

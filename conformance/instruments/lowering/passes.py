@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from conformance.incell.deaths import ChildDeathError
 from conformance.instruments import children
 from conformance.instruments.lowering.blame import innermost
 from conformance.instruments.lowering.dialect import Frame
@@ -24,9 +25,11 @@ TO_BACKEND = {
 TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline"
 
 #: One pipeline over one program. Small programs take 0.1 s, OPT with 12 layers 2 s.
-LIMIT = children.Limit(seconds=30.0, megabytes=4_000)
+LIMIT = children.Limit(seconds=10.0, megabytes=4_000)
 
-_ERROR = re.compile(r"^(?P<file>\S[^:\n]*|<unknown>):(?P<line>\d+):\d+: error: (?P<message>.*)$|^(?:loc\(\S+\)|<unknown>:0): error: (?P<bare>.*)$")
+_ERROR = re.compile(
+    r"^(?P<file>\S[^:\n]*|<unknown>):(?P<line>\d+):\d+: error: (?P<message>.*)$|^(?:loc\(\S+\)|<unknown>:0): error: (?P<bare>.*)$"
+)
 _CALLED = re.compile(r"^(?P<file>\S[^:\n]*):(?P<line>\d+):\d+: note: called from$")
 _OP = re.compile(r"'(?P<name>\w+(?:\.\w+)+)'|(?P<operator>torch\.operator)")
 _CURRENT = re.compile(r'note: see current operation: (?:%\S+ = )?"?(?P<name>[\w.]+)"?(?:\s*"(?P<operator>[\w.]+)")?(?P<rest>.*)$')
@@ -60,6 +63,14 @@ class LoweringError(Exception):
         super().__init__(f"{what}: {self.complaints[0] if self.complaints else 'it gave no reason'}")
 
 
+class CompilerDeathError(ChildDeathError):
+    """A compiler died, or did not end, on `program`; `command` shows it."""
+
+    def __init__(self, death: ChildDeathError, program: str, command: Sequence[str]) -> None:
+        super().__init__(death.verdict, str(death), death.signal)
+        self.program, self.command = program, shlex.join(command)
+
+
 @functools.cache
 def optimizer() -> str:
     """The path of torch-mlir-opt. The wheel's script of that name starts Python first, so it is looked up beside the library."""
@@ -76,14 +87,17 @@ class Passes:
     folder: Path
     limit: children.Limit = field(default=LIMIT)
 
-    def run(self, asm: str, pipeline: str, what: str) -> str:
+    def run(self, asm: str, pipeline: str, what: str, *options: str) -> str:
         """`asm` after `pipeline`, with locations. Raises LoweringError with every error of that run, ChildDeathError when it dies."""
         source, result = self.folder / "in.mlir", self.folder / "out.mlir"
         source.write_text(asm, encoding="utf-8")
         arguments = [f"-pass-pipeline=builtin.module({pipeline})", "-mlir-print-debuginfo", "-mlir-disable-threading"]
-        ended = children.run([optimizer(), str(source), *arguments, "-o", str(result)], self.limit, what)
+        command = ["torch-mlir-opt", "program.mlir", arguments[0]]
+        try:
+            ended = children.run([optimizer(), str(source), *arguments, *options, "-o", str(result)], self.limit, what)
+        except ChildDeathError as death:
+            raise CompilerDeathError(death, asm, command) from None
         if ended.code:
-            command = ["torch-mlir-opt", "program.mlir", arguments[0]]
             raise LoweringError(f"{what} failed", complaints(ended.err), asm, command)
         return result.read_text(encoding="utf-8")
 
@@ -105,9 +119,14 @@ def complaints(err: str) -> list[Complaint]:
 
 
 def _complaint(found: dict[str, Any]) -> Complaint:
-    named = _OP.search(found["message"])
-    op = found["op"] or (named["name"] or named["operator"] if named is not None else "")
-    return Complaint(found["message"], op, found["types"], tuple(found["frames"]))
+    """The op is the one that the message names; `torch.operator` goes by the name that it carries."""
+    message, frames = found["message"].partition(" loc(")[0], tuple(found["frames"])
+    operator = re.search(r'name = "([\w.]+)"', found["message"])
+    named = _OP.search(message)
+    op = operator[1] if operator is not None else named["name"] if named is not None and named["name"] else found["op"]
+    if operator is not None:
+        message = f"the torch dialect has no op {op}"
+    return Complaint(message, op, found["types"], frames)
 
 
 def _types(rest: str) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from conformance.instruments.lowering.passes import Complaint
+
 
 @dataclass(frozen=True)
 class Program:
@@ -16,3 +18,5 @@ class Program:
     weights: tuple[torch.Tensor, ...]
     #: `script` or `export`.
     route: str
+    #: Ops that the dialect has not.
+    unknown: tuple[Complaint, ...] = ()

@@ -1,20 +1,22 @@
-"""The reference backend: linalg on tensors to native code by LLVM's JIT, without optimisation. Run as a program, in a process of its own.
+"""The reference backend: linalg on tensors to native code by LLVM's JIT, without optimisation, called on arrays.
 
-`python reference.py PROGRAM.mlir INPUTS.npz OUTPUTS.npz`. torch-mlir's wheel holds the passes and the execution engine, and not the backend
-that its own tests use. Needs numpy and torch-mlir alone, so it starts in half a second. It says on its standard output what it is about to do,
-a line each, so that its death can be blamed on it. Runtime checks are compiled in: what leaves the bounds of a buffer aborts with a location.
+torch-mlir's wheel holds the passes and the execution engine, and not the backend that its own tests use.
+
+Needs numpy and torch-mlir's bindings alone. It says on its standard output what it is about to do, a line each, so that its death can be
+blamed on it.
 """
 
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-#: From linalg on tensors to LLVM. Everything is left to be slow and plain; runtime checks come before loops lose their shapes.
+#: From linalg on tensors to LLVM, everything slow and plain. Checks at run time come before loops lose their shapes: what leaves the bounds
+#: of a buffer ends the program, and names its line.
 PIPELINE = ",".join(
     [
         "func.func(refback-generalize-tensor-concat,refback-generalize-tensor-pad)",
@@ -30,6 +32,7 @@ PIPELINE = ",".join(
         "expand-strided-metadata",
         "finalize-memref-to-llvm",
         "lower-affine",
+        "func.func(llvm-request-c-wrappers)",
         "convert-to-llvm",
         "reconcile-unrealized-casts",
     ]
@@ -74,34 +77,23 @@ class Descriptor:
         return np.lib.stride_tricks.as_strided(flat, shape, [stride * width for stride in strides]).copy()
 
 
-def results_of(function: Any) -> list[tuple[Descriptor, Any]]:
-    """Rank and numbers of each result of a function on ranked tensors. Raises ValueError for what the backend cannot hand back."""
-    found = []
-    for kind in function.type.results:
-        word = str(kind.element_type) if hasattr(kind, "element_type") else str(kind)
-        if not hasattr(kind, "rank") or word not in _NUMBERS:
-            raise ValueError(f"the reference backend cannot hand back {kind}")
-        found.append((Descriptor(kind.rank), _NUMBERS[word]))
-    return found
-
-
 class Compiled:
-    """A program that was compiled and can be called on arrays."""
+    """A program of linalg on tensors that was compiled and can be called on arrays; `results` are rank and element of each answer."""
 
-    def __init__(self, asm: str) -> None:
+    def __init__(self, asm: str, results: Sequence[tuple[int, str]]) -> None:
         from torch_mlir import ir
-        from torch_mlir.dialects import torch as torch_dialect
+        from torch_mlir.dialects import torch as torch_dialect  # registers torch-mlir's passes
         from torch_mlir.execution_engine import ExecutionEngine
         from torch_mlir.passmanager import PassManager
 
+        self.results = [(Descriptor(rank), _NUMBERS[word]) for rank, word in results]
         context = ir.Context()
         context.enable_multithreading(False)
         torch_dialect.register_dialect(context)
         with context:
+            # the bindings do not know tm_tensor, which a pass that needs it brings along
+            PassManager.parse("builtin.module(func.func(tm-tensor-bufferize))").run(ir.Module.parse("module {}").operation)
             module = ir.Module.parse(asm)
-            function = next(op for op in module.body if op.operation.name == "func.func" and "main" in str(op.attributes["sym_name"]))
-            self.results = results_of(function)
-            function.operation.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
             PassManager.parse(f"builtin.module({PIPELINE})").run(module.operation)
             # without optimisation: at level 2 LLVM takes minutes for OPT
             self.engine = ExecutionEngine(module, opt_level=0, shared_libs=[])
@@ -122,11 +114,10 @@ class Compiled:
             words = words[descriptor.words :]
 
 
-def main(program: str, inputs: str, outputs: str) -> None:
+def run(program: str, inputs: str, outputs: str, results: Sequence[tuple[int, str]]) -> None:
     """Compile, then run each variation: `weights.0`, ... are given to all, `<variation>.<argument>` to one."""
     print("compile", flush=True)
-    with open(program, encoding="utf-8") as file:
-        compiled = Compiled(file.read())
+    compiled = Compiled(Path(program).read_text(encoding="utf-8"), results)
     given = np.load(inputs)
     names = list(dict.fromkeys(name.rpartition(".")[0] for name in given.files))
     weights = arrays_of(given, "weights")
@@ -143,7 +134,3 @@ def arrays_of(given: Any, name: str) -> list[Any]:
     """The arrays `<name>.0`, `<name>.1`, ... in order."""
     count = sum(each.rpartition(".")[0] == name for each in given.files)
     return [np.ascontiguousarray(given[f"{name}.{number}"]).reshape(given[f"{name}.{number}"].shape) for number in range(count)]
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:4])

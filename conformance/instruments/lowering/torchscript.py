@@ -15,6 +15,7 @@ import torch
 
 from conformance.instruments.lowering.blame import innermost
 from conformance.instruments.lowering.dialect import Frame, NotInDialectError, context, location, value_tensor
+from conformance.instruments.lowering.passes import Complaint
 from conformance.instruments.lowering.program import Program
 
 _FRAME = re.compile(r"^(.+)\((\d+)\): (.+)$", re.MULTILINE)
@@ -37,19 +38,23 @@ _NUMBERS = ("!torch.int", "!torch.float", "!torch.bool", "!torch.number")
 _RENAMED = {"torch.aten.__and__.Tensor": "torch.aten.bitwise_and.Tensor", "torch.aten.__or__.Tensor": "torch.aten.bitwise_or.Tensor"}
 
 
-def import_trace(traced: Any, arguments: Sequence[torch.Tensor], varying: Sequence[Mapping[int, str]]) -> Program:
+def import_trace(traced: Any, arguments: Sequence[torch.Tensor], varying: Sequence[Mapping[int, str]], *, cut: bool = False) -> Program:
     """The program of `traced` (an `instruments.capture.Traced`) in the torch dialect.
 
-    `varying` gives for each argument the axes whose size is left open. Raises NotInDialectError, blamed on the line that was traced.
+    `varying` gives for each argument the axes whose size is left open. `cut` makes further arguments of what ops answer that the dialect
+    has not, so that the rest of the program can be looked at. Raises NotInDialectError, blamed on the line that was traced.
     """
-    return _Importer(traced).program(arguments, varying)
+    return _Importer(traced, cut=cut).program(arguments, varying)
 
 
 class _Importer:
     """Turns nodes into ops. `values` maps a TorchScript value to an op's result, or to what stands for it in Python."""
 
-    def __init__(self, traced: Any) -> None:
+    def __init__(self, traced: Any, *, cut: bool) -> None:
         from torch_mlir import ir
+
+        self.cut = cut
+        self.unknown: list[Complaint] = []
 
         self.ir, self.traced, self.context = ir, traced, context()
         self.values: dict[int, Any] = {}
@@ -75,7 +80,7 @@ class _Importer:
             results = [leaf for output in graph.outputs() for leaf in _leaves(self.values[output.unique()])]
             self._finish(function, results)
             asm = module.operation.get_asm(enable_debug_info=True)
-        return Program(asm=asm, weights=tuple(self.weights.values()), route="script")
+        return Program(asm=asm, weights=tuple(self.weights.values()), route="script", unknown=tuple(self.unknown))
 
     def _name_weights(self, graph: Any, owners: Sequence[Any]) -> None:
         """Walk the attribute reads: what each leads to, and which tensors must be arguments."""
@@ -94,12 +99,11 @@ class _Importer:
 
     def _function(self, module: Any, types: Sequence[str]) -> Any:
         ir = self.ir
-        bounds = ir.ArrayAttr.get([ir.DictAttr.get({"torch.type_bound": ir.TypeAttr.get(ir.Type.parse(each))}) for each in types])
+        self.bounds = [ir.DictAttr.get({"torch.type_bound": ir.TypeAttr.get(ir.Type.parse(each))}) for each in types]
         tensor = ir.Type.parse("!torch.tensor")
         attributes = {
             "sym_name": ir.StringAttr.get("main"),
             "function_type": ir.TypeAttr.get(ir.FunctionType.get([tensor] * len(types), [])),
-            "arg_attrs": bounds,
         }
         with ir.InsertionPoint(module.body):
             function = ir.Operation.create("func.func", attributes=attributes, regions=1)
@@ -112,6 +116,7 @@ class _Importer:
             raise NotInDialectError("the traced program answers with no tensor")
         with ir.InsertionPoint(self.block):
             ir.Operation.create("func.return", operands=list(results))
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(self.bounds)
         inputs = [argument.type for argument in self.block.arguments]
         function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, [value.type for value in results]))
 
@@ -169,7 +174,9 @@ class _Importer:
         if held.dtype == torch.bool:
             literal = ir.Attribute.parse(f"dense<{_nested(held)}> : {builtin}")
         else:
-            literal = ir.DenseElementsAttr.get(held.detach().cpu().contiguous().numpy(), type=ir.RankedTensorType(ir.Type.parse(builtin)).element_type)
+            literal = ir.DenseElementsAttr.get(
+                held.detach().cpu().contiguous().numpy(), type=ir.RankedTensorType(ir.Type.parse(builtin)).element_type
+            )
         return self._make("torch.tensor.literal", [], ["!torch.tensor"], {"value": literal})
 
     def _construct_list(self, node: Any) -> None:
@@ -199,11 +206,27 @@ class _Importer:
             raise NotInDialectError(f"{name} takes a tuple, which the torch dialect has not")
         name, operands = self._with_tensors(name, operands, str(node.schema()))
         results = [_type(str(output.type())) for output in node.outputs()]
-        attributes = {}
-        if not self.context.is_registered_operation(name):
-            attributes, name = {"name": self.ir.StringAttr.get(name)}, "torch.operator"
-        made = self._make_all(name, operands, results, attributes)
+        if self.context.is_registered_operation(name):
+            made = self._make_all(name, operands, results)
+        else:
+            made = self._unregistered(name, operands, results, node)
         self.values.update({output.unique(): each for output, each in zip(node.outputs(), made)})
+
+    def _unregistered(self, name: str, operands: list[Any], results: list[str], node: Any) -> list[Any]:
+        """An op that the dialect has not, under the dialect's name for such; or in its place arguments of what the trace saw."""
+        kinds = f"({', '.join(str(each.type) for each in operands)}) -> ({', '.join(results)})"
+        self.unknown.append(Complaint(f"the torch dialect has no op {name}", name, kinds, tuple(_frames(node))))
+        sizes = [output.type().sizes() if result == "!torch.tensor" else None for output, result in zip(node.outputs(), results)]
+        if not self.cut or not all(isinstance(each, list) for each in sizes):
+            return self._make_all("torch.operator", operands, results, {"name": self.ir.StringAttr.get(name)})
+        return [self._argument(output.type()) for output in node.outputs()]
+
+    def _argument(self, kind: Any) -> Any:
+        """A further argument of a traced tensor's type, all its sizes open."""
+        ir = self.ir
+        bound = value_tensor(torch.empty(kind.sizes(), dtype=kind.dtype(), device="meta"), range(len(kind.sizes())))
+        self.bounds.append(ir.DictAttr.get({"torch.type_bound": ir.TypeAttr.get(ir.Type.parse(bound))}))
+        return self.block.add_argument(ir.Type.parse("!torch.tensor"), self.location)
 
     def _with_tensors(self, name: str, operands: list[Any], schema: str) -> tuple[str, list[Any]]:
         """TorchScript takes a number where a schema says Tensor: the op's own form for numbers, else a tensor is made of it."""
@@ -219,7 +242,9 @@ class _Importer:
     def _make(self, name: str, operands: Sequence[Any], results: Sequence[str], attributes: Mapping[str, Any] | None = None) -> Any:
         return self._make_all(name, operands, results, attributes)[0]
 
-    def _make_all(self, name: str, operands: Sequence[Any], results: Sequence[str], attributes: Mapping[str, Any] | None = None) -> list[Any]:
+    def _make_all(
+        self, name: str, operands: Sequence[Any], results: Sequence[str], attributes: Mapping[str, Any] | None = None
+    ) -> list[Any]:
         types = [self.ir.Type.parse(result) for result in results]
         made = self.ir.Operation.create(name, results=types, operands=list(operands), attributes=dict(attributes or {}))
         return list(made.results)

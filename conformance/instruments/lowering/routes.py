@@ -1,0 +1,10 @@
+"""The marks that give a case its route: `routes.both`, `routes.script`, `routes.export`."""
+
+from __future__ import annotations
+
+import pytest
+
+BOTH = ("script", "export")
+both = pytest.mark.parametrize("route", BOTH)
+script = pytest.mark.parametrize("route", ["script"])
+export = pytest.mark.parametrize("route", ["export"])
