@@ -50,6 +50,9 @@ _CURES = {
     "trace.subject_onnx": Advice(
         "use ops that the exporter knows, and name what varies; the newer exporter is torch.onnx.export(dynamo=True)"
     ),
+    "lowering.": Advice(
+        "write what is blamed without sizes as numbers, branches on data or ops that the dialect has not", "", "docs/families/lowering.md"
+    ),
     "rope.": Advice("grow tables with headroom, in their dtype, in the registered buffer, and never while capturing", "RotaryCache"),
 }
 

@@ -56,14 +56,14 @@ def page(text: str, found: list[Entry]) -> str:
 
 def _of_file(file: CaseFile) -> Iterator[Entry]:
     body = ast.parse(file.path.read_text(encoding="utf-8")).body
-    constants = dict(_constants(body))
+    constants = dict(constants_of(body))
     for node in body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             title, _, rest = (ast.get_docstring(node) or "").partition("\n")
             yield Entry(f"{file.family}.{node.name.removeprefix('test_')}", title, " ".join(rest.split()), tuple(_caught(node, constants)))
 
 
-def _constants(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
+def constants_of(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
     """The module's names for values, by which a twin's verdict may be stated."""
     for node in body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

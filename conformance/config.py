@@ -93,6 +93,8 @@ class Config:
     packages: dict[str, Package]
     #: Profile -> the families that it plans on its newest release alone.
     newest_only: dict[str, tuple[str, ...]]
+    #: Families that a check of a model leaves out where nobody names them.
+    on_request: tuple[str, ...] = ()
 
 
 def builtin_cases() -> Path:

@@ -155,6 +155,7 @@ class _Reader:
             releases=releases,
             profiles=profiles,
             targets=self._targets(self.value(table, "targets", list)),
+            on_request=self.choices(table, "on-request", FAMILIES),
             packages=self._packages(self.value(table, "packages", dict)),
             newest_only=self._newest_only(self.value(table, "newest-only", dict), profiles),
         )

@@ -232,7 +232,9 @@ def _narrowed(cells: list[PlannedCell], selection: Selection) -> list[PlannedCel
 def case_files(config: Config, selection: Selection) -> list[CaseFile]:
     """The files of the selected families and cases. Raises ConfigError for what matches nothing."""
     known = list(dict.fromkeys([*config.families, "user"] if config.cases else config.families))
-    families = selectors.select(selection.families, known, "family") if selection.families else known
+    unasked = config.on_request if selection.subjects and not selection.cases else ()
+    left = [family for family in known if family not in unasked]
+    families = selectors.select(selection.families, known, "family") if selection.families else left
     files = [file for family in families if family != "user" for file in _family_files(builtin_cases(), family)]
     if "user" in families:
         files += [file for root in config.cases for file in _user_files(root)]

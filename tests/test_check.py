@@ -265,7 +265,8 @@ def test_every_cure_is_for_a_check_and_every_check_has_one(tmp_path: Path) -> No
     from conformance.advice import _CURES
 
     (tmp_path / "net.py").write_text("", encoding="utf-8")
-    files = case_files(configfile.load(tmp_path), Selection(subjects=(_spec(tmp_path, "net.py"),)))
+    config = configfile.load(tmp_path)
+    files = case_files(config, Selection(subjects=(_spec(tmp_path, "net.py"),), families=config.families))
     checks = {name for file in files for name in _checks(file)}
     assert [prefix for prefix in _CURES if not any(name.startswith(prefix) for name in checks)] == []
     assert [name for name in checks if not any(name.startswith(prefix) for prefix in _CURES)] == []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from conformance.catalogue import twins_of
+from conformance.catalogue import constants_of, twins_of
 from conformance.plan import CaseFile
 
 _PACKAGE = Path(__file__).parent.parent
@@ -97,7 +97,8 @@ def _pair(node: ast.FunctionDef, module: _Module) -> tuple[Idiom | None, tuple[I
     wrong: list[Idiom] = []
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name) and decorator.func.id == "catches":
-            wrong += [module.idiom(name, verdict) for name, verdict in map(twins_of, decorator.args)]
+            stated = [twins_of(argument, module.constants) for argument in decorator.args]
+            wrong += [module.idiom(name, verdict) for name, verdict in stated]
             named = [keyword.value for keyword in decorator.keywords if not isinstance(keyword.value, ast.Constant)]
             right = module.idiom(ast.unparse(named[0])) if named else right
     return right, tuple(wrong)
@@ -110,6 +111,7 @@ class _Module:
         self.text = text
         self.lines = text.splitlines()
         self.tree = ast.parse(text)
+        self.constants = dict(constants_of(self.tree.body))
         self.defined: dict[str, ast.stmt] = {}
         self.imported: dict[str, tuple[str, str]] = {}
         for node in self.tree.body:

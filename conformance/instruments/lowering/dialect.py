@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from conformance.instruments.lowering.blame import Frame
+
 #: torch's dtypes as the torch dialect writes them; what is not among them is refused with its name.
 ELEMENTS = {
     "float64": "f64",
@@ -22,9 +24,6 @@ ELEMENTS = {
     "complex64": "complex<f32>",
     "complex128": "complex<f64>",
 }
-
-#: A frame of the user's Python: file, line, function.
-Frame = tuple[str, int, str]
 
 
 class NotInDialectError(Exception):

@@ -17,8 +17,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import reference  # type: ignore[import-not-found]  # beside this file, which is a program
-
 _POLL_S = 0.005
 
 
@@ -26,6 +24,7 @@ def run_iree(program: str, inputs: str, outputs: str) -> None:
     """Run a module that iree-compile made on each variation of the inputs, as `reference.run` does."""
     import iree.runtime as runtime
     import numpy as np
+    import reference  # type: ignore[import-not-found]  # beside this file, which is a program
 
     print("load", flush=True)
     config = runtime.Config("local-sync")
@@ -60,6 +59,7 @@ def _warm(backend: str) -> None:
     if backend == "iree":
         import iree.runtime  # noqa: F401
     else:
+        import reference  # noqa: F401
         import torch_mlir.dialects.torch
         import torch_mlir.execution_engine
         import torch_mlir.passmanager  # noqa: F401
@@ -96,6 +96,8 @@ def _become(request: dict[str, Any]) -> None:
         if request["backend"] == "iree":
             run_iree(*files)
         else:
+            import reference
+
             reference.run(*files, request["results"])
         code = 0
     except BaseException:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from conformance.instruments.lowering.dialect import Frame, context
+from conformance.instruments.lowering.blame import Frame
+from conformance.instruments.lowering.dialect import context
 from conformance.instruments.lowering.passes import Complaint, LoweringError, Passes
 
 _PIPELINE = "func.func(convert-torch-to-tmtensor,canonicalize,convert-torch-to-linalg)"

@@ -13,8 +13,7 @@ from typing import Any
 
 from conformance.incell.deaths import ChildDeathError
 from conformance.instruments import children
-from conformance.instruments.lowering.blame import innermost
-from conformance.instruments.lowering.dialect import Frame
+from conformance.instruments.lowering.blame import Frame, innermost
 
 #: To the torch dialect's backend form: value semantics, shapes, decomposed ops. By route.
 TO_BACKEND = {

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from conformance.instruments.lowering.blame import innermost
-from conformance.instruments.lowering.dialect import Frame
+from conformance.instruments.lowering.blame import Frame, innermost
 
 #: A place as torch's SLoc prints it: a path without what it shares with torch's own, line, function.
 _PLACE = re.compile(r"([^\s()]+):(\d+) in (\w+)")

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from conformance.instruments.lowering.blame import innermost
-from conformance.instruments.lowering.dialect import Frame, NotInDialectError, context, location, value_tensor
+from conformance.instruments.lowering.blame import Frame, innermost
+from conformance.instruments.lowering.dialect import NotInDialectError, context, location, value_tensor
 from conformance.instruments.lowering.passes import Complaint
 from conformance.instruments.lowering.program import Program
 
