@@ -93,6 +93,6 @@ def _note(each: CellResult, result: ResultSet) -> str:
     if each.controls_off:
         return "controls off"
     if each.publication is not None and each.publication.is_held:
-        return "last good"
+        return f"last good, of {each.publication.measured}" if each.publication.measured else "held back"
     status = each.fact("status")
     return "" if status in ("", "ok") else status

@@ -113,7 +113,8 @@ def read(reports: Path, cells: Collection[str] | None = None, *, published: bool
     be one packed column. Raises ConfigError when there is nothing of that name.
     """
     if reports.is_file() and reports.name.endswith(packing.SUFFIX):
-        return _read_packed({reports.name.removesuffix(packing.SUFFIX): reports}, reports.parent)
+        states, problems = publication.read(reports.parent)
+        return ResultSet(list(_published({reports.name.removesuffix(packing.SUFFIX): reports}, states, problems)), None, problems)
     if not reports.is_dir():
         raise ConfigError(f"there is no folder of results at {reports}: give one that `conformance run` or `conformance collect` wrote")
     plan, problems = read_table(reports / "plan.json")
@@ -121,32 +122,32 @@ def read(reports: Path, cells: Collection[str] | None = None, *, published: bool
     planned = _cells((str(entry.get("cell")) for entry in _entries((plan or {}).get("cells"), "cell")), "plan.json", problems)
     found = _cells(_folders(reports / "results"), "results", problems)
     folder = reports / PUBLISHED if published else reports
-    packed = {name: path for name, path in _packed(folder).items() if name not in {*conflicts, *map(str, found)}}
+    states, unread = publication.read(folder)
+    problems += unread
+    here = {*conflicts, *map(str, found)}
+    packed = {name: path for name, path in _packed(folder, states).items() if name not in here and (cells is None or name in cells)}
     wanted = {cell for cell in (*planned, *found) if (cells is None or str(cell) in cells) and str(cell) not in packed}
     read_cells = [_read_cell(reports, cell, plan, cell in planned, conflicts) for cell in wanted]
-    old = _read_packed({name: path for name, path in packed.items() if cells is None or name in cells}, folder)
-    united = sorted([*read_cells, *old.cells], key=lambda each: each.cell.sort_key)
-    return ResultSet(united, plan, problems + old.problems, conflicts, old.publications)
+    read_cells += _published(packed, states, problems)
+    return ResultSet(sorted(read_cells, key=lambda each: each.cell.sort_key), plan, problems, conflicts, states)
 
 
-def _packed(folder: Path) -> dict[str, Path]:
-    """Cell id -> the file of its packed column."""
-    return {path.name.removesuffix(packing.SUFFIX): path for path in sorted(folder.glob(f"*{packing.SUFFIX}"))}
+def _packed(folder: Path, states: Mapping[str, Publication]) -> dict[str, Path | None]:
+    """Cell id -> the file of its packed column; None for one that was held back and never published."""
+    never = {name: None for name, state in states.items() if state.is_held}
+    return {**never, **{path.name.removesuffix(packing.SUFFIX): path for path in sorted(folder.glob(f"*{packing.SUFFIX}"))}}
 
 
-def _read_packed(files: Mapping[str, Path], folder: Path) -> ResultSet:
-    """Packed columns as cells, each with its state of publication."""
-    publications, problems = publication.read(folder)
-    read_cells = []
-    for cell in _cells(files, folder.name, problems):
-        tables, damage = packing.unpack(files[str(cell)])
-        if not tables:
+def _published(files: Mapping[str, Path | None], states: Mapping[str, Publication], problems: list[Problem]) -> Iterator[CellResult]:
+    """Packed columns as cells, each with its state; what cannot be read becomes a problem, and no cell."""
+    for cell in _cells(files, PUBLISHED, problems):
+        path, state = files[str(cell)], states.get(str(cell), Publication(measured=""))
+        tables, damage = packing.unpack(path) if path else ({}, [])
+        if path and not tables:
             problems += damage
             continue
-        state = publications.get(str(cell))
-        result = CellResult(cell, **tables, problems=damage, publication=state or Publication(measured=""))
-        read_cells.append(replace(result, records=result.records + list(_holes(result, []))))
-    return ResultSet(read_cells, None, problems, {}, publications)
+        result = CellResult(cell, **tables, problems=damage, publication=state)
+        yield replace(result, records=result.records + list(_holes(result, [])))
 
 
 def _read_cell(reports: Path, cell: Cell, plan: dict[str, Any] | None, planned: bool, conflicts: Mapping[str, list[str]]) -> CellResult:

@@ -19,6 +19,7 @@ from conformance.publishgate import Decisions, decide, publish
 from conformance.results import CellResult, Problem, ResultSet, read
 from tests.builders import cell, collected, environment, grid, record, result, tree, write_cell, write_plan
 from tests.conftest import project_with
+from tests.pages import site
 
 WHERE = cell("2.9.1")
 ROWS = [
@@ -242,9 +243,28 @@ def test_the_last_good_column_stays_with_its_age_and_the_reason(tmp_path: Path) 
     state = found.publications[str(WHERE)]
     assert (state.measured, state.tried, state.age("2026-12-31"), state.age("?")) == ("2026-11-30", "2026-12-30", 31, None)
     assert state.sentence.startswith("held back, the results of 2026-11-30 stay: an all-zero column")
-    assert [column.note for column in groups(found)[0].columns] == ["", "last good"]
+    assert [column.note for column in groups(found)[0].columns] == ["", "last good, of 2026-11-30"]
     publish(decide(grid(MANY), found, 0.05), tmp_path)
     assert tree(tmp_path) == before
+
+
+def test_a_column_that_was_never_published_is_there_with_the_reason(tmp_path: Path) -> None:
+    publish(decide(with_verdicts("wrong", 40), ResultSet(), 0.05), tmp_path)
+    found = read(tmp_path)
+    assert [(each.cell.torch, len(each.records)) for each in found.cells] == [("2.8.0", 40), ("2.9.1", 0)]
+    assert [column.note for column in groups(found)[0].columns] == ["", "held back"]
+    page = site(found)["environments.html"]
+    assert "held back · newer results are not published: an all-zero column: none of 40 cases passes" in page
+    assert [each.cell.torch for each in read(tmp_path, {str(cell("2.8.0"))}).cells] == ["2.8.0"]
+
+
+def test_the_page_tells_how_old_a_column_is_that_stands_in(tmp_path: Path) -> None:
+    publish(decide(grid(MANY), ResultSet(), 0.05), tmp_path)
+    bad = with_verdicts("wrong", 40)
+    later = [{**row, "started_at": "2026-12-30T03:00:00+00:00"} for row in bad.cells[1].records]
+    publish(decide(changing(bad, records=later), read(tmp_path), 0.05), tmp_path)
+    page = site(read(tmp_path))["environments.html"]
+    assert "last good, of 2026-11-30 · 30 days older than the newest results · newer results are not published: an all-zero column" in page
 
 
 def test_a_column_that_is_not_in_the_run_stays_as_it_was(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def claims(arguments: argparse.Namespace) -> int:
     from conformance.support import bounds, table
 
     config = config_of(arguments)
-    result = results.read(config.reports)
+    result = results.read(config.reports, published=True)
     found = table(result, expectations_of(config), config, _releases(config, arguments.profile))
     told = all_claims.read(config.project)
     if arguments.write:

@@ -26,12 +26,15 @@ class Environment:
 
 def environment_page(view: View) -> str:
     """The HTML of the page."""
-    found = [environment(column) for column in view.columns]
+    newest = max(
+        (day for column in view.columns if (state := column.result.publication) for day in (state.measured, state.tried)), default=""
+    )
+    found = [environment(column, newest) for column in view.columns]
     return render("environments.html.j2", addresses.ENVIRONMENTS, view=view, environments=found, heads=HEADS)
 
 
-def environment(column: Column) -> Environment:
-    """What one column is, from its environment.json."""
+def environment(column: Column, newest: str = "") -> Environment:
+    """What one column is, from its environment.json; `newest` is the day of the newest published results, or of those held back."""
     fact = column.result.fact
     git = fact("torch", "git_version")[:10]
     accelerator = " ".join(f"{name} {fact('torch', name)}" for name in ("cuda", "hip") if fact("torch", name))
@@ -50,7 +53,16 @@ def environment(column: Column) -> Environment:
         f"off: {', '.join(off)}" if off else "right" if known else "",
         fact("started_at")[:10],
     ]
-    return Environment(str(column.cell), _joined(column.note, fact("reason")), texts, freezes)
+    return Environment(str(column.cell), _joined(column.note, fact("reason"), _held(column, newest)), texts, freezes)
+
+
+def _held(column: Column, newest: str) -> str:
+    """Why newer results of the column are not published, and how old those are that stand; empty where nothing is held back."""
+    state = column.result.publication
+    if state is None or not state.is_held:
+        return ""
+    age = state.age(newest)
+    return _joined(f"{age} days older than the newest results" if age else "", f"newer results are not published: {'; '.join(state.held)}")
 
 
 def _kind_of_machine(column: Column) -> str:
