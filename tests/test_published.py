@@ -315,6 +315,7 @@ def test_publish_report_and_diff(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "clone" / "reports").mkdir(parents=True)
     clone = project_with(tmp_path / "clone")
     (tmp_path / "reports" / "published").rename(clone / "reports" / "published")
+    assert run(project, "report", "--published") == 2
     assert run(clone, "report") == 0
     assert run(clone, "report", "--published") == 0
     assert (clone / "reports" / "site" / "index.html").is_file()
@@ -325,6 +326,13 @@ def test_publish_report_and_diff(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "pass -> wrong: no reason recorded" in capsys.readouterr().out
     assert run(clone, "gate", "--publish") == 1
     assert "an all-zero column" in capsys.readouterr().out
+
+
+def test_there_is_no_site_of_columns_that_were_all_held_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_cell(tmp_path / "reports", WHERE, [record(WHERE, "init.x", "wrong")])
+    assert run(project_with(tmp_path), "gate", "--publish") == 1
+    assert run(tmp_path, "report", "--published") == 3
+    assert "no column is published" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
