@@ -59,12 +59,13 @@ _CURES = {
 
 #: Verdicts that answer what the check asks; a death or a hang may have any cause.
 _ANSWERS = frozenset({Verdict.WRONG.value, Verdict.RAISES.value, Verdict.UNEXERCISED.value})
-_BEFORE = frozenset({Stage.INSTALL.value, Stage.COLLECT.value, Stage.IMPORT.value, Stage.BUILD.value})
+#: Stages before a check asks anything.
+UNASKED = frozenset({Stage.INSTALL.value, Stage.COLLECT.value, Stage.IMPORT.value, Stage.BUILD.value})
 
 
 def advice(record: Record) -> Advice | None:
     """What cures the check of that record; None where it passes, says nothing about the model, or did not come to its question."""
-    if record["verdict"] not in _ANSWERS or record["stage"] in _BEFORE:
+    if record["verdict"] not in _ANSWERS or record["stage"] in UNASKED:
         return None
     fitting = [name for name in _CURES if record["case"].startswith(name)]
     return _CURES[max(fitting, key=len)] if fitting else None

@@ -232,6 +232,23 @@ def test_what_was_not_measured_claims_nothing(tmp_path: Path) -> None:
     assert "no release of it was measured" in _claims(tmp_path, ("2.9.1", "error"))
 
 
+def test_a_model_that_cannot_be_built_is_told_once() -> None:
+    broken = {"verdict": "raises", "stage": "build", "reason": "RuntimeError: no kernel"}
+    told = "\n".join(
+        lines(
+            result(
+                *[
+                    (cell(torch), [record(torch, f"init.subject_{name}[net]", **broken) for name in ("copies", "casts")])
+                    for torch in ("2.9.1", "2.10.0")
+                ]
+            ).cells,
+            "net",
+        )
+    )
+    assert told.count("RuntimeError: no kernel") == 1
+    assert "every check: raises (loud) on >=2.9.1,<=2.10.0" in told
+
+
 def test_models_are_told_apart() -> None:
     where = cell("2.9.1")
     records = [

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from conformance import drift
-from conformance.advice import advice
+from conformance.advice import UNASKED, advice
 from conformance.artifacts import Record
 from conformance.compare import intervals, spans
 from conformance.declared import Standing
-from conformance.incell.verdicts import Verdict
+from conformance.incell.verdicts import Stage, Verdict
 from conformance.plaintext import one_line
 from conformance.report.grid import SIGNS
 from conformance.results import CellResult
@@ -62,7 +62,7 @@ def _of_device(cells: Sequence[CellResult], alias: str, device: str) -> list[str
     outcomes = {cell.cell.version: _about(cell, {alias}) for cell in cells}
     cases = list(dict.fromkeys(case for found in outcomes.values() for case in found))
     table = ["", f"{alias} on {device}", *_table(cases, outcomes)]
-    faults = [line for case in cases for line in _faults(case, outcomes)]
+    faults = [*_shared(outcomes), *(line for case in cases for line in _faults(case, outcomes))]
     moved = drift.between(cases, outcomes)
     paragraphs = {"faults": faults, "between releases": moved}
     told = [line for head, found in paragraphs.items() if found for line in ("", head, *found)]
@@ -91,22 +91,55 @@ def _short(case: str) -> str:
     return f"{family}.{name.removeprefix('subject_')}" + (f"[{kept}]" if kept else "")
 
 
+def _shared(outcomes: dict[Version, dict[str, Record]]) -> Iterator[str]:
+    """What keeps every check of a release from its question, told once: the model cannot be imported, built or installed there."""
+    groups: dict[tuple[str, str], list[Version]] = {}
+    for version in sorted(outcomes):
+        if _is_shared(outcomes[version]):
+            first = next(iter(_of_model(outcomes[version])))
+            groups.setdefault((first["verdict"], first["reason"]), []).append(version)
+    for (verdict, _), versions in groups.items():
+        record = next(iter(_of_model(outcomes[versions[0]])))
+        yield f"  every check: {verdict} ({_loudness(record)}) on {', '.join(spans(versions, outcomes))}"
+        yield from _why(record)
+
+
+def _of_model(found: dict[str, Record]) -> list[Record]:
+    """The records that the model is to answer for: a check that is unsupported never came to it."""
+    return [record for record in found.values() if record["verdict"] != Verdict.UNSUPPORTED.value]
+
+
+def _is_shared(found: dict[str, Record]) -> bool:
+    """Whether more than one check ended before its question, and all for the same reason."""
+    records = _of_model(found)
+    told = {(record["verdict"], record["reason"]) for record in records}
+    return len(records) > 1 and len(told) == 1 and all(record["stage"] in UNASKED for record in records)
+
+
+def _loudness(record: Record) -> str:
+    return LOUDNESS.get(Verdict(record["verdict"]), "says nothing about torch")
+
+
 def _faults(case: str, outcomes: dict[Version, dict[str, Record]]) -> Iterator[str]:
-    for fault in _grouped(case, outcomes):
-        record, verdict = fault.record, Verdict(fault.record["verdict"])
+    for fault in _grouped(case, {version: found for version, found in outcomes.items() if not _is_shared(found)}):
+        record = fault.record
         where = ", ".join(spans(fault.releases, outcomes))
-        loud = LOUDNESS.get(verdict, "says nothing about torch")
-        yield f"  {_short(case)}: {verdict.value} ({loud}) on {where}"
-        yield f"      {one_line(record['reason'], 200)}"
-        smallest = (record["observations"] or {}).get("smallest_failing", {}).get("value", "not found")
-        if smallest != "not found":
-            yield f"      smallest input that shows it: {one_line(smallest, 120)}"
-        blame = record["blame"]
-        if blame and not str(blame["file"]).startswith(_OURS):
-            yield f"      {blame['file']}:{blame['line']}: {one_line(str(blame['source']), 120)}"
-        cure = advice(record)
-        if cure is not None:
-            yield f"      cure: {cure}"
+        yield f"  {_short(case)}: {record['verdict']} ({_loudness(record)}) on {where}"
+        yield from _why(record)
+
+
+def _why(record: Record) -> Iterator[str]:
+    """The reason, the smallest input, the user's line and the cure, as far as they are known."""
+    yield f"      {one_line(record['reason'], 400 if record['stage'] == Stage.INSTALL.value else 200)}"
+    smallest = (record["observations"] or {}).get("smallest_failing", {}).get("value", "not found")
+    if smallest != "not found":
+        yield f"      smallest input that shows it: {one_line(smallest, 120)}"
+    blame = record["blame"]
+    if blame and not str(blame["file"]).startswith(_OURS):
+        yield f"      {blame['file']}:{blame['line']}: {one_line(str(blame['source']), 120)}"
+    cure = advice(record)
+    if cure is not None:
+        yield f"      cure: {cure}"
 
 
 def _grouped(case: str, outcomes: dict[Version, dict[str, Record]]) -> list[Fault]:
