@@ -1,7 +1,7 @@
 """The reusable workflow, executed here job by job: plan, N machines, artifacts as files, one table, the gates; then machines that fail.
 
 python tests/dryrun.py --torch 2.11.0,2.13.0 --devices cpu,meta --families init
-python tests/dryrun.py --torch 2.9.0,2.13.0 --devices cpu,meta,xla --families init --single
+python tests/dryrun.py --torch 2.9.0,2.11.0,2.13.0 --devices cpu,meta,xla --families init --install
 """
 
 from __future__ import annotations

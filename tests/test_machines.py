@@ -13,7 +13,7 @@ import pytest
 from tests import dryrun
 from tests.builders import cell, record, write_cell, write_plan
 from tests.conftest import ROOT, project_with
-from tests.workflows import JobRun, Runner
+from tests.workflows import JobRun, Runner, load
 
 CELLS = [cell("2.4.1"), cell("2.8.0"), cell("2.10.0"), cell("2.11.0"), cell("2.13.0", "meta")]
 CASES = """
@@ -105,6 +105,24 @@ def test_a_sound_matrix_is_green(tmp_path: Path) -> None:
     done = chain.report("report")
     assert [line.partition(" under ")[0] for line in dryrun.told(done)] == ["5 cells"]
     assert {path.name for path in chain.runner.artifacts.iterdir()} >= {"conformance-report", "conformance-pages"}
+
+
+def test_the_action_leaves_its_report_where_nothing_could_be_measured(tmp_path: Path) -> None:
+    """No machine has that Python: the job is red, and its summary and artifact say why."""
+    (tmp_path / "project").mkdir()
+    text = '[tool.conformance]\npython-downloads = false\nfamilies = ["init"]\n[tool.conformance.releases]\n"2.8.0" = { python = "3.99" }\n'
+    (tmp_path / "project" / "pyproject.toml").write_text(text, encoding="utf-8")
+    action = load(ROOT / "action.yml")
+    inputs = {name: each["default"] for name, each in action["inputs"].items()}
+    runner = Runner(tmp_path / "project", tmp_path / "artifacts", dryrun.variables(tmp_path, install=False))
+    (tmp_path / "job" / "workspace").mkdir(parents=True)
+    shutil.copy(tmp_path / "project" / "pyproject.toml", tmp_path / "job" / "workspace")
+    steps = {"steps": action["runs"]["steps"]}
+    done = runner.run(steps, tmp_path / "job", {"inputs": {**inputs, "torch": "2.8.0", "devices": "cpu", "index": "pypi"}})
+    assert done.result == "failure"
+    assert "no environment could be made for any cell" in done.log
+    assert "no Python 3.99 here" in done.summary
+    assert (tmp_path / "artifacts" / "conformance-report" / "site" / "index.html").is_file()
 
 
 # ---- on real torch: one job plans, three machines measure, one makes the table

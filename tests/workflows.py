@@ -17,6 +17,8 @@ import yaml
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / ".github" / "workflows"
+#: What lies in a checkout and is no part of it.
+UNTRACKED = (".git", ".conformance", ".nox", ".venv", "*_cache", "__pycache__", "build", "dist")
 EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}", re.S)
 _TOKEN = re.compile(r"'(?:[^']|'')*'|&&|\|\||==|!=|[!(),]|[A-Za-z_][\w.-]*|\d+(?:\.\d+)?|\s+")
 
@@ -97,7 +99,7 @@ class Runner:
         """Run the steps of one job as its machine would: after a failure only those whose `if` asks for it."""
         done = JobRun(folder)
         workspace = folder / "workspace"
-        workspace.mkdir(parents=True)
+        workspace.mkdir(parents=True, exist_ok=True)
         steps: dict[str, Any] = {}
         # A machine of one's own: it keeps its environments, and uv's cache.
         runner = {"temp": str(folder), "environment": "self-hosted"}
@@ -131,7 +133,7 @@ class Runner:
         given = {name: as_text(evaluate(value, known)) for name, value in (step.get("with") or {}).items()}
         action = step["uses"].partition("@")[0]
         if action == "actions/checkout":
-            shutil.copytree(self.project, workspace, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git"))
+            shutil.copytree(self.project, workspace, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*UNTRACKED))
         elif action == "actions/upload-artifact":
             return {}, not self._upload(given, workspace, done)
         elif action == "actions/download-artifact":
