@@ -13,6 +13,7 @@ from conformance.report.familypages import family_pages, subject_pages
 from conformance.report.fragments import fragments
 from conformance.report.frontpage import front_page
 from conformance.report.guardpage import guard_page
+from conformance.report.loweringpage import lowering_page
 from conformance.report.modelpage import model_page
 from conformance.report.oppage import op_page
 from conformance.report.releasepages import release_pages
@@ -33,6 +34,7 @@ def pages(view: View) -> Iterator[tuple[str, str]]:
     yield addresses.GUARDS, guard_page(view)
     yield addresses.MODELS, model_page(view)
     yield addresses.OPERATORS, op_page(view)
+    yield addresses.LOWERING, lowering_page(view)
     yield addresses.ENVIRONMENTS, environment_page(view)
     yield from case_pages(view)
     yield from fragments(view)

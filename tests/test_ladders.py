@@ -1,0 +1,43 @@
+"""How far cases of the family lowering came, as the page tells it."""
+
+from __future__ import annotations
+
+from builders import record
+
+from conformance.ladders import ladder, rung, stopped
+
+CASE = "lowering.subject_lowers[opt-script-all]"
+BLAME = {
+    "file": "<env>/opt/modeling_opt.py",
+    "line": 237,
+    "source": "hidden_states.reshape(-1, hidden_states.size(-1))",
+}
+
+
+def test_a_rung_says_where_a_case_stopped_and_what_is_to_blame() -> None:
+    observed = {
+        "blocking": {"kind": "text", "value": "torch.aten.view at modeling_opt.py:237"},
+        "artifact program.mlir": {"kind": "text", "value": "artifacts/x/program.mlir"},
+    }
+    found = rung(record("2.13.0", CASE, "raises", stage="lower", blame=BLAME, observations=observed, duration_s=2.5))
+    assert found is not None
+    assert (found.stage, found.came, found.seconds, found.difference) == ("lower", "convert", 2.5, None)
+    assert found.blame == "modeling_opt.py:237: hidden_states.reshape(-1, hidden_states.size(-1))"
+    assert found.artifacts == ("artifacts/x/program.mlir",)
+
+
+def test_a_case_that_passes_came_to_the_top_with_its_difference() -> None:
+    observed = {"max_difference": {"kind": "number", "value": 1.5e-06, "better": "lower"}}
+    found = rung(record("2.13.0", CASE, "pass", stage="compare", observations=observed))
+    assert found is not None
+    assert (found.came, found.difference) == ("compare", 1.5e-06)
+
+
+def test_a_case_that_did_not_set_out_has_no_rung() -> None:
+    assert ladder([None, record("1.13.1", CASE, "unsupported"), record("2.13.0", CASE, "error", stage="install")]) == [None] * 3
+
+
+def test_cases_are_counted_where_they_stopped() -> None:
+    rows = [("raises", "lower"), ("timeout", "lower"), ("pass", "compare"), ("wrong", "compare"), ("raises", "capture")]
+    counted = stopped([*ladder([record("2.13.0", CASE, verdict, stage=stage) for verdict, stage in rows]), None])
+    assert list(counted.items()) == [("capture", 1), ("lower", 2), ("compare", 1), ("passed", 1)]
