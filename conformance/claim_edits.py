@@ -16,8 +16,8 @@ from conformance.support import NO_RANGE, State, Table, bounds
 
 
 def blocks(found: Table, devices: Sequence[str]) -> dict[str, str]:
-    """What belongs between the README's markers, by their name: `badge` and `table`."""
-    measured = [device for device in devices if any(support.state is not State.UNKNOWN for support in found.get(device, {}).values())]
+    """What belongs between the README's markers: the `badge` for the claimed devices, the `table` for all that were measured."""
+    measured = [device for device in found if any(support.state is not State.UNKNOWN for support in found[device].values())]
     return {"badge": badge(bounds(found, devices)), "table": "\n".join(table_lines(found, measured or devices))}
 
 
