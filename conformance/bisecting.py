@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from conformance import nightlies, plan, results, selectors
 from conformance.bisected import Asked, Found
-from conformance.bisection import Measure, search
+from conformance.bisection import History, Measure, search
 from conformance.cells import this_platform
 from conformance.config import Config, Release
 from conformance.errors import ConfigError, InstallError
@@ -38,9 +38,10 @@ def bisect(config: Config, asked: Asked, say: Say) -> Found:
     releases = _releases(config, asked, platform, known)
     measure = costs.measure if platform == this_platform() else _elsewhere(costs, platform)
     say(f"{len([version for version in releases if version in known])} of {len(releases)} releases are known")
-    history = search(releases, known, measure)
-    found = Found(asked, asked.observation, history, costs, len(set(known) & set(releases)))
-    _look_at_observations(found, measure)
+    found = Found(asked, asked.observation, History(releases, _within(known, releases)), costs, len(set(known) & set(releases)))
+    if not _follow_observation(found, measure):
+        found.history = search(releases, known, measure)
+        _follow_observation(found, measure)
     _narrow_to_nightlies(found, config, platform, say)
     return found
 
@@ -126,25 +127,31 @@ def _extended(config: Config, found: dict[str, Release]) -> Config:
     return replace(config, releases={**config.releases, **found})
 
 
-def _look_at_observations(found: Found, measure: Measure) -> None:
-    """Where the verdict is the same everywhere, go on with what the case observes, if one thing of it changes."""
+def _within(known: Mapping[Version, Reading], releases: Iterable[Version]) -> dict[Version, Reading]:
+    return {version: reading for version, reading in sorted(known.items()) if version in releases}
+
+
+def _follow_observation(found: Found, measure: Measure) -> bool:
+    """Where the verdict is the same wherever it is known, search for the change of what the case observes, if one thing of it changes."""
     known, history = found.history.known, found.history
     names = observations(known.values())
     if found.observation:
         if known and found.observation not in names:
             hint = selectors.close_matches(found.observation, names)
             raise ConfigError(f"--observation {found.observation!r}: {found.asked.case} observes no such thing{hint}")
-        return
-    if history.after is not None:
-        return
+        return False
+    if history.changes:
+        return False
     changing = [name for name in names if len({reading.value for reading in _as_observed(found, name).values()}) > 1]
-    if len(changing) > 1:
-        found.notes.append(f"the verdict never changes; these do, ask by --observation: {', '.join(changing)}")
-    elif changing:
-        found.observation = found.costs.observation = changing[0]
-        again = search(history.releases, _as_observed(found, changing[0]), measure)
-        again.measured = [*history.measured, *again.measured]
-        found.history = again
+    if len(changing) != 1:
+        told = f"the verdict never changes; these do, ask by --observation: {', '.join(changing)}"
+        found.notes = [told] if changing else []
+        return False
+    found.observation = found.costs.observation = changing[0]
+    again = search(history.releases, _as_observed(found, changing[0]), measure)
+    again.measured = [*history.measured, *again.measured]
+    found.history = again
+    return True
 
 
 def _as_observed(found: Found, name: str) -> dict[Version, Reading]:
