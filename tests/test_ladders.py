@@ -5,6 +5,7 @@ from __future__ import annotations
 from builders import record
 
 from conformance.ladders import ladder, rung, stopped
+from conformance.report.sources import Idiom
 
 CASE = "lowering.subject_lowers[opt-script-all]"
 BLAME = {
@@ -41,3 +42,8 @@ def test_cases_are_counted_where_they_stopped() -> None:
     rows = [("raises", "lower"), ("timeout", "lower"), ("pass", "compare"), ("wrong", "compare"), ("raises", "capture")]
     counted = stopped([*ladder([record("2.13.0", CASE, verdict, stage=stage) for verdict, stage in rows]), None])
     assert list(counted.items()) == [("capture", 1), ("lower", 2), ("compare", 1), ("passed", 1)]
+
+
+def test_a_wrong_idiom_may_state_a_verdict_for_each_value_of_a_parameter() -> None:
+    assert Idiom("x", "", "", "script: wrong, export: raises").stated == [("script", "wrong"), ("export", "raises")]
+    assert (Idiom("x", "", "", "wrong").stated, Idiom("x", "", "").stated) == ([("", "wrong")], [])

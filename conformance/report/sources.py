@@ -24,6 +24,12 @@ class Idiom:
     where: str
     verdict: str = ""
 
+    @property
+    def stated(self) -> list[tuple[str, str]]:
+        """The verdicts that it must get, each with the parameter's value that it holds for, empty for all."""
+        parts = (part.strip().rpartition(": ") for part in self.verdict.split(","))
+        return [(value, verdict) for value, _, verdict in parts if verdict]
+
 
 @dataclass(frozen=True)
 class CaseSource:
