@@ -109,9 +109,18 @@ def _tells(tmp_path: Path, body: str) -> list[str]:
 
 
 def test_a_step_that_does_not_end_is_a_hang(tmp_path: Path) -> None:
-    answer = probe("mps", 0.5, _tells(tmp_path, "print(json.dumps({'step': 'conv'}), file=log)\ntime.sleep(60)"))
-    assert (answer.outcome, answer.step) == ("hang", "conv")
-    assert str(answer) == "hang at conv: did not end within 0.5 s"
+    body = "for step in ('import', 'conv'):\n    print(json.dumps({'step': step}), file=log)\ntime.sleep(60)"
+    answer = probe("mps", 0.5, _tells(tmp_path, body))
+    assert str(answer) == "hang at conv: did not end in time"
+
+
+def test_a_long_import_says_nothing_of_the_device(tmp_path: Path) -> None:
+    heard: list[int] = []
+    body = "print(json.dumps({'step': 'import'}), file=log)\ntime.sleep(SECONDS)\nprint(json.dumps({'outcome': 'usable'}), file=log)"
+    assert probe("mps", 1.0, _tells(tmp_path, body.replace("SECONDS", "1.5")), heard=lambda: heard.append(1)).outcome == "usable"
+    answer = probe("mps", 0.2, _tells(tmp_path, body.replace("SECONDS", "60")))
+    assert (answer.outcome, answer.step) == ("raises", "import")
+    assert heard
 
 
 def test_each_step_has_its_own_time(tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from conformance.incell.devices import backend
+from conformance.incell.journal import Journal
 from conformance.incell.machine import machine
 from conformance.incell.parent import die_with_parent
 from conformance.incell.probe import USABLE, Answer, probe, steps
@@ -68,12 +70,15 @@ def fingerprint(settings: Settings) -> dict[str, Any]:
     capability = getattr(torch.backends.cpu, "get_cpu_capability", None) if hasattr(torch.backends, "cpu") else None
     found["cpu"]["capability"] = capability() if capability is not None else None
     found["threads"] = {"intraop": torch.get_num_threads(), "interop": torch.get_num_interop_threads()}
-    found["device"] = _device(settings.device, min(_PROBE_S, settings.timeout_s))
+    journal = Journal(settings.journal) if settings.journal else None
+    found["device"] = _device(settings.device, min(_PROBE_S, settings.timeout_s), lambda: journal and journal.event("probe"))
     return found
 
 
-def _device(name: str, limit_s: float) -> dict[str, Any]:
-    answer = _answer(name, limit_s)
+def _device(name: str, limit_s: float, heard: Callable[[], Any]) -> dict[str, Any]:
+    """What the probe came to; `heard` is called at each of its steps, so that the supervisor knows that it goes on."""
+    heard()
+    answer = _answer(name, limit_s, heard)
     described: dict[str, Any] = {"type": name, "name": answer.name or None, "driver": None, "probe": str(answer), "outcome": answer.outcome}
     if name == "mps":
         described["cpu_fallback"] = os.environ.get("PYTORCH_ENABLE_MPS_FALLBACK", "unset")
@@ -87,9 +92,9 @@ def _device(name: str, limit_s: float) -> dict[str, Any]:
     return described
 
 
-def _answer(name: str, limit_s: float) -> Answer:
+def _answer(name: str, limit_s: float, heard: Callable[[], Any]) -> Answer:
     """What the probe came to. The CPU and meta neither hang nor die of four ops: they need no process of their own."""
-    return steps(backend(name), lambda step: None) if name in ("cpu", "meta") else probe(name, limit_s)
+    return steps(backend(name), lambda step: None) if name in ("cpu", "meta") else probe(name, limit_s, heard=heard)
 
 
 def _nvidia_driver() -> str | None:

@@ -27,6 +27,8 @@ USABLE, ABSENT, OUT_OF_MEMORY, HANG, WRONG, RAISES, CRASH = "usable", "absent", 
 #: Part of the largest expected number by which a result may be off: TF32 and a TPU's bfloat16 products are within, a lost bias is not.
 _TOLERANCE = 0.02
 _POLL_S = 0.05
+#: How many times the limit the imports may take: they say how busy the machine is, and nothing of the device.
+_IMPORTING = 2.5
 _OUT_OF_MEMORY = ("out of memory", "OutOfMemory", "invalid buffer size", "RESOURCE_EXHAUSTED")
 
 
@@ -73,12 +75,14 @@ def _linear(device: Any) -> Any:
     return torch.nn.functional.linear(_waves(4, 64, 128).to(device), _waves(96, 128).to(device), 8 * _waves(96).to(device))
 
 
+#: The step before those on the device, and from which line of the log on the device is at work.
+IMPORT, _DEVICE_FROM = "import", 2
 STEPS: dict[str, Callable[[Any], Any]] = {"allocate": _allocate, "mm": _multiply, "conv": _convolve, "linear with bias": _linear}
 
 
 def steps(where: Backend, tell: Callable[[str], None]) -> Answer:
     """Run each step on the device and on the CPU, and compare; `tell` hears of each step before it begins."""
-    step = "import"
+    step = IMPORT
     try:
         tell(step)
         import torch  # noqa: F401  the steps take it from sys.modules
@@ -111,9 +115,10 @@ def _off(result: Any, expected: Any, device: str) -> str:
     return "" if error <= _TOLERANCE else f"off by {error:.2g} of the largest number"
 
 
-def probe(name: str, limit_s: float, command: Sequence[str] = ()) -> Answer:
+def probe(name: str, limit_s: float, command: Sequence[str] = (), heard: Callable[[], Any] = lambda: None) -> Answer:
     """Probe a device in a process of its own. A step that does not end within `limit_s` seconds makes it a `hang`.
 
+    `heard` is called at each step.
     `command` starts another program that tells of its steps as this one does, with the log's path as its last argument.
     """
     handle, log = tempfile.mkstemp(prefix="probe-")
@@ -121,7 +126,7 @@ def probe(name: str, limit_s: float, command: Sequence[str] = ()) -> Answer:
     command = [*(command or (sys.executable, "-m", "conformance.incell.probe", name)), log]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        late = not _wait(child, log, limit_s)
+        late = not _wait(child, log, limit_s, heard)
         told = _read(log)
     finally:
         if child.poll() is None:
@@ -132,19 +137,22 @@ def probe(name: str, limit_s: float, command: Sequence[str] = ()) -> Answer:
     step = next((str(line["step"]) for line in reversed(told) if "step" in line), "")
     if told and "outcome" in told[-1]:
         return Answer(**told[-1])
+    if late and step in ("", IMPORT):
+        return Answer(RAISES, step, "its modules were not imported in time: the machine is busy, or they wait for something")
     if late:
-        return Answer(HANG, step, f"did not end within {limit_s:g} s")
+        return Answer(HANG, step, "did not end in time")
     return Answer(CRASH, step, f"the process ended with {_named(child.returncode)}")
 
 
-def _wait(child: subprocess.Popen[bytes], log: str, limit_s: float) -> bool:
+def _wait(child: subprocess.Popen[bytes], log: str, limit_s: float, heard: Callable[[], Any]) -> bool:
     """Wait for the end; False when nothing new was told for `limit_s` seconds. The clock starts again with each step."""
-    size, since = 0, time.monotonic()
+    told, since = 0, time.monotonic()
     while child.poll() is None:
-        now = os.path.getsize(log)
-        if now != size:
-            size, since = now, time.monotonic()
-        if time.monotonic() - since > limit_s:
+        now = len(_read(log))
+        if now != told:
+            told, since = now, time.monotonic()
+            heard()
+        if time.monotonic() - since > limit_s * (_IMPORTING if told < _DEVICE_FROM else 1.0):
             return False
         time.sleep(_POLL_S)
     return True
