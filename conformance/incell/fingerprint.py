@@ -5,6 +5,7 @@ Run as `python -m conformance.incell.fingerprint OUT.json`, settings as for any 
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import os
@@ -70,12 +71,12 @@ def fingerprint(settings: Settings) -> dict[str, Any]:
     capability = getattr(torch.backends.cpu, "get_cpu_capability", None) if hasattr(torch.backends, "cpu") else None
     found["cpu"]["capability"] = capability() if capability is not None else None
     found["threads"] = {"intraop": torch.get_num_threads(), "interop": torch.get_num_interop_threads()}
-    journal = Journal(settings.journal) if settings.journal else None
-    found["device"] = _device(settings.device, min(_PROBE_S, settings.timeout_s), lambda: journal and journal.event("probe"))
+    heard = functools.partial(Journal(settings.journal).event, "probe") if settings.journal else lambda: None
+    found["device"] = _device(settings.device, min(_PROBE_S, settings.timeout_s), heard)
     return found
 
 
-def _device(name: str, limit_s: float, heard: Callable[[], Any]) -> dict[str, Any]:
+def _device(name: str, limit_s: float, heard: Callable[[], None]) -> dict[str, Any]:
     """What the probe came to; `heard` is called at each of its steps, so that the supervisor knows that it goes on."""
     heard()
     answer = _answer(name, limit_s, heard)
@@ -92,7 +93,7 @@ def _device(name: str, limit_s: float, heard: Callable[[], Any]) -> dict[str, An
     return described
 
 
-def _answer(name: str, limit_s: float, heard: Callable[[], Any]) -> Answer:
+def _answer(name: str, limit_s: float, heard: Callable[[], None]) -> Answer:
     """What the probe came to. The CPU and meta neither hang nor die of four ops: they need no process of their own."""
     return steps(backend(name), lambda step: None) if name in ("cpu", "meta") else probe(name, limit_s, heard=heard)
 

@@ -115,7 +115,7 @@ def _off(result: Any, expected: Any, device: str) -> str:
     return "" if error <= _TOLERANCE else f"off by {error:.2g} of the largest number"
 
 
-def probe(name: str, limit_s: float, command: Sequence[str] = (), heard: Callable[[], Any] = lambda: None) -> Answer:
+def probe(name: str, limit_s: float, command: Sequence[str] = (), heard: Callable[[], None] = lambda: None) -> Answer:
     """Probe a device in a process of its own. A step that does not end within `limit_s` seconds makes it a `hang`.
 
     `heard` is called at each step.
@@ -144,7 +144,7 @@ def probe(name: str, limit_s: float, command: Sequence[str] = (), heard: Callabl
     return Answer(CRASH, step, f"the process ended with {_named(child.returncode)}")
 
 
-def _wait(child: subprocess.Popen[bytes], log: str, limit_s: float, heard: Callable[[], Any]) -> bool:
+def _wait(child: subprocess.Popen[bytes], log: str, limit_s: float, heard: Callable[[], None]) -> bool:
     """Wait for the end; False when nothing new was told for `limit_s` seconds. The clock starts again with each step."""
     told, since = 0, time.monotonic()
     while child.poll() is None:
