@@ -40,33 +40,37 @@ def _place(value: float, layout: tuple[str, str, int]) -> int:
     return -place if bits >> (width - 1) else place
 
 
-def lines(outcomes: Mapping[Version, Mapping[str, Record]], case: str, title: str) -> list[str]:
-    """What moved between releases of the tensors that `case` observed, a paragraph for each name; empty where fewer than two are known."""
+def lines(outcomes: Mapping[Version, Mapping[str, Record]], case: str, title: str, *, in_ulp: bool) -> list[str]:
+    """What moved between releases of the tensors that `case` observed, a paragraph for each name; empty where fewer than two are known.
+
+    A distance is told where `in_ulp`: between draws of two random streams there is none.
+    """
     names = dict.fromkeys(name for found in outcomes.values() if case in found for name in found[case]["observations"])
     told: list[str] = []
     for name in names:
         seen = {version: found[case]["observations"].get(name) for version, found in outcomes.items() if case in found}
         tensors = {version: each for version, each in seen.items() if each and each.get("digest")}
         if len(tensors) > 1:
-            told += [f"  {title}{f' ({name})' if len(names) > 1 else ''}", *(f"    {line}" for line in _told(tensors))]
+            told += [f"  {title}{f' ({name})' if len(names) > 1 else ''}", *(f"    {line}" for line in _told(tensors, in_ulp))]
     return told
 
 
-def _told(tensors: Mapping[Version, Observed]) -> Iterator[str]:
+def _told(tensors: Mapping[Version, Observed], in_ulp: bool) -> Iterator[str]:
     runs = classes({version: str(each["digest"]) for version, each in tensors.items()})
     yield f"{runs[0]}: {'equal bits' if len(runs[0].releases) > 1 else 'bits of its own'}"
     for change in changes({version: str(each["digest"]) for version, each in tensors.items()}):
-        yield f"{change.after}: {_distance(change, tensors)}"
+        first = next(run for run in runs if run.digest == change.after.digest).first
+        back = f", back to the bits of {first}" if change.returns else ""
+        yield f"{change.after}: {_distance(change, tensors) if in_ulp else f'other bits than {change.before.last}'}{back}"
 
 
 def _distance(change: Change, tensors: Mapping[Version, Observed]) -> str:
-    back = f", back to the bits of {change.after.label}" if change.returns else ""
     first, second = tensors[change.before.last], tensors[change.after.first]
     apart = ulps(first, second)
     if apart is None:
-        return f"cannot be compared with {change.before.last}: {_shape(second)}, it was {_shape(first)}{back}"
+        return f"cannot be compared with {change.before.last}: {_shape(second)}, it was {_shape(first)}"
     known = f" of its first {len(second['values'])} numbers" if _elements(second) > len(second["values"]) else ""
-    return f"other bits, up to {apart} ULP{known} from {change.before.last}{back}"
+    return f"other bits, up to {apart} ULP{known} from {change.before.last}"
 
 
 def _shape(tensor: Observed) -> str:
@@ -88,5 +92,5 @@ def between(cases: Sequence[str], outcomes: Mapping[Version, Mapping[str, Record
         for start, title in titles.items()
         for case in cases
         if case.partition("[")[0] == start
-        for line in lines(outcomes, case, title)
+        for line in lines(outcomes, case, title, in_ulp=start.startswith("mps."))
     ]

@@ -83,8 +83,15 @@ def test_the_drift_of_the_answer_is_told_in_ulp() -> None:
         "forward, on equal weights",
         "2.8.0 to 2.9.1: equal bits",
         "2.10.0: other bits, up to 1 ULP from 2.9.1",
-        "2.11.0: other bits, up to 1 ULP from 2.10.0, back to the bits of A",
+        "2.11.0: other bits, up to 1 ULP from 2.10.0, back to the bits of 2.8.0",
     ]
+
+
+def test_initial_weights_have_classes_and_no_distance() -> None:
+    outcomes = {"2.8.0": "a", "2.9.1": "b"}
+    case = "init.subject_init_repeats[net]"
+    cells = [(cell(torch), [record(torch, case, observations={"bits": {**ANSWER, "digest": bits}})]) for torch, bits in outcomes.items()]
+    assert "    2.9.1: other bits than 2.8.0" in lines(result(*cells).cells, "net")
 
 
 @pytest.mark.parametrize(
