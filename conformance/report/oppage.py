@@ -63,7 +63,7 @@ def op_page(view: View) -> str:
     releases = stored().releases
     firsts = [(release, addresses.slug(f"since-{release}")) for release in releases[1:]]
     lists = testlists.digest().releases
-    return render("ops.html.j2", addresses.OPERATORS, lines=told, releases=releases, firsts=firsts, lists=lists, looks=LOOKS)
+    return render("ops.html.j2", addresses.OPERATORS, view=view, lines=told, releases=releases, firsts=firsts, lists=lists, looks=LOOKS)
 
 
 def line(row: OpRow) -> OpLine:

@@ -33,7 +33,8 @@ def pages(view: View) -> Iterator[tuple[str, str]]:
     yield from deviation_pages(view)
     yield addresses.GUARDS, guard_page(view)
     yield addresses.MODELS, model_page(view)
-    yield addresses.OPERATORS, op_page(view)
+    if view.asks_of_mps:
+        yield addresses.OPERATORS, op_page(view)
     yield addresses.LOWERING, lowering_page(view)
     yield addresses.ENVIRONMENTS, environment_page(view)
     yield from case_pages(view)

@@ -61,6 +61,11 @@ class View:
     ways: Sequence[Way] = ()
 
     @cached_property
+    def asks_of_mps(self) -> bool:
+        """Whether a case of family `mps` is in it: then there is a page of operators on MPS."""
+        return any(row.family == "mps" for row in self.rows.values())
+
+    @cached_property
     def sources(self) -> Mapping[str, CaseSource]:
         """`family.name` -> the source of that case function."""
         return case_sources(self.files)
