@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -60,8 +61,21 @@ def encode(value: Any, *, indent: int | None = None) -> bytes:
 
 
 def _dump(value: Any, indent: int | None) -> str:
-    separators = (",", ":") if indent is None else (",", ": ")
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, indent=indent, separators=separators)
+    return _COMPACT.encode(value) if indent is None else _indented(value, "")
+
+
+def _indented(value: Any, margin: str) -> str:
+    """A table with a line for each of its names, and for each entry of a list that it holds; what is deeper stands on one line."""
+    inner = margin + " "
+    if isinstance(value, dict) and value:
+        rows = (f"{inner}{_COMPACT.encode(str(name))}: {_indented(value[name], inner)}" for name in sorted(value))
+        return "{\n" + ",\n".join(rows) + f"\n{margin}}}"
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(inner + _COMPACT.encode(entry) for entry in value) + f"\n{margin}]"
+    return _COMPACT.encode(value)
+
+
+_COMPACT = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def parse(text: bytes) -> Any:
@@ -187,11 +201,34 @@ def _take(line: bytes, kept: dict[tuple[str, str, int], Record]) -> str:
     except ValueError as error:
         kind = "is damaged" if line.endswith(b"\n") else "is cut off"
         return f"the line {kind} ({_brief(error)}): this record is lost"
+    record = _compact(record)
     key = record_key(record)
     first = kept.setdefault(key, record)
     if first is record or first == record:
         return ""
     return f"a second, different record of {_brief(key[1])} attempt {key[2]}: the first is kept"
+
+
+def _compact(record: Record) -> Record:
+    """An equal record that shares its field names and what is the same in many: a million of them fit into memory."""
+    made: Record = {name: record[name] for name in schema.FIELDS}
+    for name in _REPEATED:
+        made[name] = sys.intern(made[name])
+    for name, empty in _EMPTY.items():
+        if not made[name]:
+            made[name] = empty
+    if made["observations"]:
+        made["observations"] = {sys.intern(name): _compact_table(seen) for name, seen in made["observations"].items()}
+    return made
+
+
+def _compact_table(seen: Any) -> Any:
+    return {sys.intern(name): value for name, value in seen.items()} if isinstance(seen, dict) else seen
+
+
+#: Fields whose texts many records share, and the empty values of others. Records are facts: nobody writes into them.
+_REPEATED = ("cell", "case", "family", "environment", "verdict", "stage", "reason")
+_EMPTY: dict[str, Any] = {"params": {}, "observations": {}, "subresults": []}
 
 
 def record_key(record: Record) -> tuple[str, str, int]:

@@ -15,11 +15,12 @@ from packaging.version import Version
 from conformance.artifacts import Record, write_bytes
 from conformance.cells import Cell
 from conformance.compare import spans
+from conformance.coverage import covering
 from conformance.errors import ConfigError
 from conformance.expectations import Expectation, link_mistake, load, parse, read_text, reason_mistake
 from conformance.incell.verdicts import Verdict
 from conformance.results import ResultSet
-from conformance.standings import Standing, covering, standings
+from conformance.standings import Standing, standings
 
 _HEADER = re.compile(r"""^\s*\[\[\s*["']?expectation["']?\s*\]\]\s*(#.*)?$""")
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from conformance.artifacts import Record
+from conformance.coverage import covering
 from conformance.expectations import Expectation
 from conformance.plaintext import visible
 from conformance.results import CellResult, ResultSet
-from conformance.standings import covering
 
 if TYPE_CHECKING:
     import pandas as pd

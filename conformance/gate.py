@@ -10,12 +10,13 @@ from datetime import date
 
 from conformance.artifacts import Record
 from conformance.cells import Cell
+from conformance.coverage import regressed
 from conformance.errors import IncompleteRecordsError
 from conformance.expectations import Expectation
 from conformance.incell.verdicts import Verdict
 from conformance.plaintext import one_line
 from conformance.results import ResultSet
-from conformance.standings import Standing, regressed, standings, uncovered
+from conformance.standings import Standing, standings, uncovered
 
 #: Kinds of finding that make the records incomplete: exit code 5.
 INCOMPLETE = frozenset({"missing", "conflict", "damaged", "empty"})

@@ -105,17 +105,14 @@ def _way(entry: Any, where: str) -> Way:
 def needs(groups: Sequence[Group], known: Sequence[Way], guard: str) -> list[Need]:
     """For each way to do without a guard and each group of columns where its cases were run, where the guard is needed."""
     found = []
-    for way in known:
-        for group in groups if way.guard == guard else ():
-            ran = {
-                case
-                for column in group.columns
-                for case, record in column.outcomes.items()
-                if any(matches(pattern, case) for pattern in way.cases) and not _refused(record)
-            }
+    for group in groups:
+        names = {case for column in group.columns for case in column.outcomes}
+        for way in known:
+            ran = [case for case in sorted(names) if any(matches(pattern, case) for pattern in way.cases)] if way.guard == guard else []
+            ran = [case for case in ran if not all(_refused(column.outcomes[case]) for column in group.columns if case in column.outcomes)]
             if ran:
-                found.append(Need(way, group, _rolled_up([group.verdicts(case) for case in sorted(ran)])))
-    return found
+                found.append(Need(way, group, _rolled_up([group.verdicts(case) for case in ran])))
+    return sorted(found, key=lambda need: known.index(need.way))
 
 
 def _refused(record: Record) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conformance.artifacts import Problem, encode, read_records, read_table, record_key, write_json, write_records
+from conformance.artifacts import Problem, encode, read_records, read_table, record_key, write_chunks, write_json
 from conformance.cells import Cell
 from conformance.contributions import ARTIFACTS, Contribution, case_key, cell_folders, listed_cases, parse_cell, read_contribution, roots
 from conformance.errors import ConfigError
@@ -57,15 +57,21 @@ def collect(sources: Sequence[Path], into: Path) -> MergeReport:
     if absent:
         raise ConfigError(f"there is no folder {', '.join(absent)}: give folders that `conformance run` wrote, or one of a single cell")
     problems: list[Problem] = []
-    by_cell: dict[Cell, list[Contribution]] = {}
+    folders: dict[Cell, list[Place]] = {}
     plans: list[dict[str, Any]] = []
     for source in dict.fromkeys([into, *sources]):
-        _gather(source, source == into, by_cell, plans, problems)
+        _gather(source, source == into, folders, plans, problems)
+    merged: dict[Cell, int] = {}
     conflicts: dict[str, list[str]] = {}
-    for cell in sorted(by_cell, key=lambda cell: cell.sort_key):
-        united = _unite(by_cell[cell])
+    for cell in sorted(folders, key=lambda cell: cell.sort_key):
+        # one cell after the other, so that only one of them is in memory
+        contributions = [each for place in folders[cell] if (each := _read(place, problems)) is not None]
+        if not contributions:
+            continue
+        merged[cell] = _repetitions(contributions, into)
+        united = _unite(contributions)
         if united is None:
-            conflicts[str(cell)] = _put_aside(by_cell[cell], into)
+            conflicts[str(cell)] = _put_aside(contributions, into)
         else:
             _write(united, into / "results" / str(cell))
             _copy_kept(by_cell[cell], into / "results" / str(cell))
@@ -74,33 +80,51 @@ def collect(sources: Sequence[Path], into: Path) -> MergeReport:
     if plans:
         write_json(into / "plan.json", plan)
     planned = [str(row["cell"]) for row in plan["cells"] if row.get("cell")]
-    lost = [name for name in planned if parse_cell(name) not in by_cell]
-    cells = [str(cell) for cell in by_cell if str(cell) not in conflicts]
-    return MergeReport(into, sorted(cells), conflicts, sorted(set(problems)), _repeated(by_cell, into), lost)
+    lost = [name for name in planned if parse_cell(name) not in merged]
+    cells = [str(cell) for cell in merged if str(cell) not in conflicts]
+    repeated = {str(cell): times for cell, times in merged.items() if times > 1}
+    return MergeReport(into, sorted(cells), conflicts, sorted(set(problems)), repeated, lost)
 
 
-def _repeated(by_cell: dict[Cell, list[Contribution]], into: Path) -> dict[str, int]:
-    """Cells of which several folders, the merge's own apart, said the same -> how many."""
-    found: dict[str, int] = {}
-    for cell in sorted(by_cell, key=lambda cell: cell.sort_key):
-        digests = Counter(each.digest for each in by_cell[cell] if not each.folder.is_relative_to(into))
-        if digests and max(digests.values()) > 1:
-            found[str(cell)] = max(digests.values())
-    return found
+def _repetitions(contributions: Sequence[Contribution], into: Path) -> int:
+    """How many folders, the merge's own apart, said the same of one cell, at most."""
+    outside = [each for each in contributions if not each.folder.is_relative_to(into)]
+    return len(outside) if len(outside) < 2 else max(Counter(each.digest for each in outside).values())
 
 
-def _gather(source: Path, own: bool, by_cell: dict[Cell, list[Contribution]], plans: list[dict[str, Any]], problems: list[Problem]) -> None:
-    folders = 0
+@dataclass(frozen=True)
+class Place:
+    """A folder of one cell: whether it is one variant of a conflict, and in which root of its source it lies."""
+
+    folder: Path
+    held: bool
+    root: Path
+
+
+def _read(place: Place, problems: list[Problem]) -> Contribution | None:
+    told: list[Problem] = []
+    contribution = read_contribution(place.folder, place.held, told)
+    problems += [Problem(f"{place.root}: {problem.path}", problem.line, problem.message) for problem in told]
+    return contribution
+
+
+def _gather(source: Path, own: bool, folders: dict[Cell, list[Place]], plans: list[dict[str, Any]], problems: list[Problem]) -> None:
+    """Adds to `folders` those of each cell in a source, and its plans to `plans`."""
+    found = 0
     for root in [source] if own else roots(source):
         plan, told = read_table(root / "plan.json")
         plans += [plan] if plan is not None else []
-        for folder, held in cell_folders(root):
-            folders += 1
-            contribution = read_contribution(folder, held, told)
-            if contribution is not None:
-                by_cell.setdefault(contribution.cell, []).append(contribution)
         problems += [Problem(f"{root}: {problem.path}", problem.line, problem.message) for problem in told]
-    if not folders and not own:
+        for folder, held in cell_folders(root):
+            found += 1
+            place = Place(folder, held, root)
+            cell = parse_cell((folder.parent if held else folder).name)
+            if cell is None:  # its files must say
+                contribution = _read(place, problems)
+                cell = contribution.cell if contribution is not None else None
+            if cell is not None:
+                folders.setdefault(cell, []).append(place)
+    if not found and not own:
         problems.append(Problem(f"{source}: results", 0, "this source holds no results of any cell"))
 
 
@@ -147,7 +171,7 @@ def _write(united: Contribution, folder: Path) -> None:
             write_json(folder / name, table)
     for name, records in (("records.jsonl", united.records), ("controls.jsonl", united.controls)):
         _keep_unreadable(folder / name)
-        write_records(folder / name, records)
+        write_chunks(folder / name, (encode(record) + b"\n" for record in records))  # sound, since they were read
 
 
 def _copy_kept(contributions: Sequence[Contribution], folder: Path) -> None:

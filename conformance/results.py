@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,20 @@ class CellResult:
         return "" if value is None or isinstance(value, (dict, list)) else str(value)
 
     def outcomes(self) -> dict[str, Record]:
-        """Case -> the record of its worst attempt, the earliest of equals, in the order of cases; controls are left out."""
+        """Case -> the record of its worst attempt, the earliest of equals, in the order of cases; controls are left out.
+
+        Every call gives the same table: read it, and leave it as it is.
+        """
+        return self._outcomes
+
+    @cached_property
+    def _outcomes(self) -> dict[str, Record]:
         found: dict[str, Record] = {}
         for record in self.records:
             if record["family"] == CONTROL:
                 continue
-            held = found.get(record["case"])
-            if held is None or _badness(record) < _badness(held):
+            held = found.setdefault(record["case"], record)
+            if held is not record and _badness(record) < _badness(held):
                 found[record["case"]] = record
         return dict(sorted(found.items()))
 
@@ -127,7 +135,8 @@ def read(reports: Path, cells: Collection[str] | None = None, *, published: bool
     here = {*conflicts, *map(str, found)}
     packed = {name: path for name, path in _packed(folder, states).items() if name not in here and (cells is None or name in cells)}
     wanted = {cell for cell in (*planned, *found) if (cells is None or str(cell) in cells) and str(cell) not in packed}
-    read_cells = [_read_cell(reports, cell, plan, cell in planned, conflicts) for cell in wanted]
+    shared: dict[str, dict[str, Any]] = {}
+    read_cells = [_read_cell(reports, cell, plan, cell in planned, conflicts, shared) for cell in wanted]
     read_cells += _published(packed, states, problems)
     return ResultSet(sorted(read_cells, key=lambda each: each.cell.sort_key), plan, problems, conflicts, states)
 
@@ -150,17 +159,25 @@ def _published(files: Mapping[str, Path | None], states: Mapping[str, Publicatio
         yield replace(result, records=result.records + list(_holes(result, [])))
 
 
-def _read_cell(reports: Path, cell: Cell, plan: dict[str, Any] | None, planned: bool, conflicts: Mapping[str, list[str]]) -> CellResult:
+def _read_cell(
+    reports: Path,
+    cell: Cell,
+    plan: dict[str, Any] | None,
+    planned: bool,
+    conflicts: Mapping[str, list[str]],
+    shared: dict[str, dict[str, Any]],
+) -> CellResult:
     files = _entries((plan or {}).get("files")) if planned else []
     if str(cell) in conflicts:
         reason = f"{len(conflicts[str(cell)])} different results for this cell: see conflicts/{cell}"
         return CellResult(cell, records=[_missing(cell, entry, Stage.COLLECT, reason) for entry in files])
-    result = _read_folder(reports / "results" / str(cell), cell)
+    result = _read_folder(reports / "results" / str(cell), cell, shared)
     holes = list(_holes(result, files if not result.collected else []))
     return CellResult(cell, result.environment, result.collected, result.records + holes, result.controls, result.problems)
 
 
-def _read_folder(folder: Path, cell: Cell) -> CellResult:
+def _read_folder(folder: Path, cell: Cell, shared: dict[str, dict[str, Any]]) -> CellResult:
+    """What one cell left. Entries of collected cases that are as in a cell before are taken from `shared`: memory counts."""
     problems: list[Problem] = []
     tables: list[dict[str, Any]] = []
     for name in ("environment.json", "collected.json"):
@@ -175,7 +192,19 @@ def _read_folder(folder: Path, cell: Cell) -> CellResult:
             Problem(f"{cell}/{name}", 0, f"holds a record of another cell, {record['cell'][:120]}") for record in foreign[:1]
         ]
         rows.append([record for record in read_rows if record["cell"] == str(cell)])
-    return CellResult(cell, tables[0], tables[1], rows[0], rows[1], problems)
+    collected = tables[1]
+    if isinstance(collected.get("cases"), list):
+        collected["cases"] = [_shared(entry, shared) for entry in collected["cases"]]
+    return CellResult(cell, tables[0], collected, rows[0], rows[1], problems)
+
+
+def _shared(entry: Any, shared: dict[str, dict[str, Any]]) -> Any:
+    """An entry with those of its fields that any reader asks for; the very table of an equal one where there is one."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("case"), str):
+        return entry
+    kept = {name: entry[name] for name in packing.CASE_FIELDS if name in entry}
+    held = shared.setdefault(entry["case"], kept)
+    return held if held == kept else kept
 
 
 def _holes(result: CellResult, files: Iterable[dict[str, Any]]) -> Iterator[Record]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -31,7 +32,13 @@ def literal_brackets(pattern: str) -> str:
 
 def matches(pattern: str, name: str) -> bool:
     """Whether an id is the pattern itself, or one of its braces' expansions globs it."""
-    return pattern == name or any(fnmatchcase(name, literal_brackets(one)) for one in expand_braces(pattern))
+    return pattern == name or _compiled(pattern).match(name) is not None
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The expansions of a pattern as one regular expression: there may be a million names to hold against it."""
+    return re.compile("|".join(translate(literal_brackets(one)) for one in expand_braces(pattern)))
 
 
 def select(patterns: Sequence[str], names: Iterable[str], what: str) -> list[str]:

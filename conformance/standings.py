@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -13,6 +13,7 @@ from packaging.version import Version
 from conformance.artifacts import Record
 from conformance.cells import Cell
 from conformance.compare import ranges
+from conformance.coverage import covering
 from conformance.expectations import Expectation
 from conformance.incell.verdicts import Verdict
 from conformance.results import CellResult, ResultSet
@@ -81,25 +82,28 @@ def _named(version: Version, seen: Sequence[Version]) -> str:
 
 def standings(result: ResultSet, expectations: Sequence[Expectation]) -> list[Standing]:
     """The standing of each entry, in their order, against the cells that count."""
-    outcomes = [(cell, list(cell.outcomes().values())) for cell in result.judged()]
+    outcomes = [(cell, cell.outcomes()) for cell in result.judged()]
+    cases = list(dict.fromkeys(case for _, found in outcomes for case in found))
     families = _planned_families(result)
-    return [_standing(entry, outcomes, _askable(entry, result, families)) for entry in expectations]
+    return [_standing(entry, outcomes, cases, _askable(entry, result, families)) for entry in expectations]
 
 
-def _standing(entry: Expectation, outcomes: Sequence[tuple[CellResult, list[Record]]], askable: bool) -> Standing:
+def _standing(
+    entry: Expectation, outcomes: Sequence[tuple[CellResult, Mapping[str, Record]]], cases: Sequence[str], askable: bool
+) -> Standing:
     covered: list[Record] = []
     seen: dict[tuple[Version, str], set[str]] = defaultdict(set)
     in_range = broken = False
-    for cell, records in outcomes:
+    mine = [case for case in cases if matches(entry.case, case)]
+    for cell, found in outcomes:
         if not entry.in_range(cell.cell):
             continue
         in_range = True
-        for record in records:
-            if matches(entry.case, record["case"]):
-                state = "holds" if entry.covers(record) else "passes" if _passes(entry, record) else "other"
-                seen[cell.cell.version, cell.cell.device].add(state)
-                covered += [record] if state == "holds" else []
-                broken = broken or (record["verdict"] == entry.verdict.value and state == "other")
+        for record in (found[case] for case in mine if case in found):
+            state = "holds" if entry.covers(record) else "passes" if _passes(entry, record) else "other"
+            seen[cell.cell.version, cell.cell.device].add(state)
+            covered += [record] if state == "holds" else []
+            broken = broken or (record["verdict"] == entry.verdict.value and state == "other")
     holds = sorted({version for (version, _), states in seen.items() if "holds" in states})
     passes = sorted({version for (version, _), states in seen.items() if states == {"passes"}} - set(holds))
     return Standing(entry, covered, holds, passes, broken, askable and in_range)
@@ -123,7 +127,7 @@ def _askable(entry: Expectation, result: ResultSet, families: set[str]) -> bool:
     family = re.match(r"([a-z0-9_]+)\.", entry.case)
     if family is not None and family.group(1) not in families:
         return False
-    left_out = (case for cell in result.cells for case in _left_out(cell))
+    left_out = {case for cell in result.cells for case in _left_out(cell)}
     return not any(matches(entry.case, case) for case in left_out)
 
 
@@ -131,21 +135,6 @@ def _left_out(cell: CellResult) -> list[str]:
     """The cases that collection saw and did not plan, as those of another depth."""
     listed = cell.collected.get("left_out")
     return [case for case in listed if isinstance(case, str)] if isinstance(listed, list) else []
-
-
-def covering(record: Record, expectations: Sequence[Expectation]) -> Expectation | None:
-    """The first entry that covers `record`."""
-    return next((entry for entry in expectations if entry.covers(record)), None)
-
-
-def regressed(record: Record, expectations: Sequence[Expectation]) -> Expectation | None:
-    """The first entry whose bound a passing `record` breaks, unless another entry covers it."""
-    if record["verdict"] != Verdict.PASS.value or covering(record, expectations) is not None:
-        return None
-    broken = (
-        entry for entry in expectations if entry.verdict is Verdict.PASS and entry.in_scope(record) and not entry.within_bound(record)
-    )
-    return next(broken, None)
 
 
 def uncovered(result: ResultSet, expectations: Sequence[Expectation]) -> list[tuple[Cell, Record]]:

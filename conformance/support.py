@@ -12,10 +12,10 @@ from packaging.version import Version
 
 from conformance.compare import UNKNOWN, intervals
 from conformance.config import Config
+from conformance.coverage import covering, regressed
 from conformance.expectations import Expectation
 from conformance.incell.verdicts import Verdict
 from conformance.results import CellResult, ResultSet
-from conformance.standings import covering, regressed
 
 
 class State(str, Enum):

@@ -12,12 +12,12 @@ from conformance.artifacts import Record
 from conformance.columns import Group
 from conformance.compare import classes, intervals, measured_range
 from conformance.config import DEVICES
+from conformance.coverage import covering
 from conformance.differences import Outcome, digest, generic_reason
 from conformance.expectations import Expectation
 from conformance.frame import blamed, exception_of
 from conformance.incell.verdicts import Verdict
 from conformance.plaintext import one_line
-from conformance.standings import covering
 from conformance.transitions import Edge, edges, history
 
 #: More cases than this are listed by their intervals alone.

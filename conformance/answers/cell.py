@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from conformance.artifacts import Record
 from conformance.columns import Column
+from conformance.coverage import covering
 from conformance.differences import generic_reason
 from conformance.expectations import Expectation
 from conformance.frame import blamed, exception_of
 from conformance.incell.verdicts import Verdict
 from conformance.plaintext import one_line
-from conformance.standings import covering
 
 
 def answer(column: Column, expectations: Sequence[Expectation]) -> Iterator[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
+from conformance.coverage import covering
 from conformance.differences import Cause, Difference, NumberMove
 from conformance.expectations import Expectation
 from conformance.plaintext import one_line
-from conformance.standings import covering
 
 
 def answer(difference: Difference, expectations: Sequence[Expectation] = ()) -> Iterator[str]:

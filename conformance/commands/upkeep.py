@@ -30,7 +30,7 @@ def add(command: Adder) -> None:
 def expect(arguments: argparse.Namespace) -> int:
     """Write, tighten, prune or explain expectations."""
     from conformance import expectation_edits, results
-    from conformance.standings import covering
+    from conformance.coverage import covering
 
     config = config_of(arguments)
     result = results.read(config.reports)

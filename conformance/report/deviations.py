@@ -11,11 +11,11 @@ from packaging.version import Version
 from conformance.artifacts import Record
 from conformance.columns import Group
 from conformance.compare import spans
+from conformance.coverage import covering
 from conformance.differences import generic_reason
 from conformance.expectations import Expectation
 from conformance.frame import blamed, exception_of
 from conformance.incell.verdicts import Verdict
-from conformance.standings import covering
 
 
 @dataclass

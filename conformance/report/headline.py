@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import date
 
 from conformance.columns import Group
+from conformance.coverage import covering
 from conformance.expectations import Expectation
 from conformance.incell.verdicts import Verdict
-from conformance.standings import covering
 
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",

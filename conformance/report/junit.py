@@ -8,11 +8,11 @@ from xml.sax.saxutils import escape, quoteattr
 
 from conformance.artifacts import Record
 from conformance.columns import Column, Group
+from conformance.coverage import covering
 from conformance.expectations import Expectation
 from conformance.frame import blamed, exception_of
 from conformance.incell.verdicts import Verdict
 from conformance.plaintext import one_line, visible
-from conformance.standings import covering
 
 #: Verdict -> the element of a test case. What is expected becomes `skipped`, with the reason why.
 _ELEMENTS = {

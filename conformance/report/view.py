@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from conformance.artifacts import Record
 from conformance.columns import Column, Group, groups
+from conformance.coverage import covering
 from conformance.expectations import Expectation
 from conformance.gate import Judgement
 from conformance.guardneeds import Way
@@ -18,7 +19,6 @@ from conformance.incell.identity import FAMILIES
 from conformance.incell.verdicts import Verdict
 from conformance.report.sources import CaseSource, SourceFile, case_sources
 from conformance.results import ResultSet
-from conformance.standings import covering
 from conformance.transitions import Transition, transitions
 
 
