@@ -81,12 +81,10 @@ class Case:
     def entry(self) -> dict[str, Any]:
         """What collection lists of it."""
         family, name = self.name.split(".", 1)
-        return {
-            "case": self.name, "environment": "base", "expected": None, "family": family, "file": f"<cases>/{family}/test_{self.number % 120}.py",
-            "file_case": f"{family}.{self.number % 120}", "key": f"{self.number:016x}", "line": self.number % 200, "memory_mb": None,
-            "params": {}, "refused": "", "requirements": [], "seed": 0, "subject": None, "timeout_s": 120.0,
-            "title": f"What {name} says holds for every input of that kind.", "unsupported": "",
-        }  # fmt: skip
+        place = {"file": f"<cases>/{family}/test_{self.number % 120}.py", "file_case": f"{family}.{self.number % 120}"}
+        told = {"title": f"What {name} says holds for every input of that kind.", "line": self.number % 200, "key": f"{self.number:016x}"}
+        rest = {"expected": None, "memory_mb": None, "params": {}, "refused": "", "requirements": [], "seed": 0, "unsupported": ""}
+        return {"case": self.name, "family": family, "environment": "base", "subject": None, "timeout_s": 120.0, **place, **told, **rest}
 
 
 def cells() -> Iterator[tuple[Cell, int, int]]:
@@ -104,8 +102,9 @@ def make(folder: Path, records: int) -> int:
     for cell, release, device in cells():
         place = folder / DEVICES[device] / "results" / str(cell)
         place.mkdir(parents=True)
-        environment = {"schema": 1, "cell": str(cell), "status": "ok", "torch": {"version": f"{cell.torch}+cpu"}, "controls": {"ok": True, "off": []},
-                       "device": {"type": cell.device, "name": cell.device}, "started_at": "2026-11-30T10:01:45+00:00"}  # fmt: skip
+        facts = {"torch": {"version": f"{cell.torch}+cpu"}, "device": {"type": cell.device, "name": cell.device}}
+        sound = {"controls": {"ok": True, "off": []}, "started_at": "2026-11-30T10:01:45+00:00"}
+        environment = {"schema": 1, "cell": str(cell), "status": "ok", **facts, **sound}
         (place / "environment.json").write_bytes(encode(environment, indent=1))
         (place / "collected.json").write_bytes(listed)
         (place / "controls.jsonl").write_bytes(b"")
@@ -178,31 +177,17 @@ def test_row(row):
 def peers(folder: Path, sources: Path) -> None:
     """Print what pandas and pytest-html take for the same results, each on one page."""
     (folder / "to_html.py").write_text(PANDAS, encoding="utf-8")
-    page = folder / "pandas.html"
-    print(
-        f"pandas       {cost([sys.executable, 'to_html.py', str(sources), str(page)], folder)}, one page of {page.stat().st_size / 1e6:.1f} MB"
-    )
     (folder / "test_rows.py").write_text(PYTEST, encoding="utf-8")
     os.environ["SOURCES"] = str(sources)
-    plain = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--tb=line",
-        "-c",
-        os.devnull,
-        "--rootdir",
-        str(folder),
-        "test_rows.py",
-    ]
+    page = folder / "pandas.html"
+    told = cost([sys.executable, "to_html.py", str(sources), str(page)], folder)
+    print(f"pandas       {told}, one page of {page.stat().st_size / 1e6:.1f} MB", flush=True)
+    options = ["-q", "-p", "no:cacheprovider", "--tb=line", "-c", os.devnull, "--rootdir", str(folder)]
+    plain = [sys.executable, "-m", "pytest", *options, "test_rows.py"]
     print(f"pytest       {cost([*plain, '-p', 'no:html'], folder)}, no page", flush=True)
     page = folder / "pytest.html"
-    print(
-        f"pytest-html  {cost([*plain, '--html', str(page), '--self-contained-html'], folder)}, one page of {page.stat().st_size / 1e6:.1f} MB"
-    )
+    told = cost([*plain, "--html", str(page), "--self-contained-html"], folder)
+    print(f"pytest-html  {told}, one page of {page.stat().st_size / 1e6:.1f} MB", flush=True)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from conformance.artifacts import Record
@@ -128,7 +129,10 @@ def as_csv(result: ResultSet, expectations: Sequence[Expectation]) -> str:
 
 
 def _inert(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = visible(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return _inert_text(value) if isinstance(value, str) else value
+
+
+@lru_cache(maxsize=10_000)
+def _inert_text(text: str) -> str:
+    shown = visible(text)
+    return f"'{shown}" if shown.startswith(_FORMULA) else shown

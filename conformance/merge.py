@@ -74,7 +74,7 @@ def collect(sources: Sequence[Path], into: Path) -> MergeReport:
             conflicts[str(cell)] = _put_aside(contributions, into)
         else:
             _write(united, into / "results" / str(cell))
-            _copy_kept(by_cell[cell], into / "results" / str(cell))
+            _copy_kept(contributions, into / "results" / str(cell))
             shutil.rmtree(into / "conflicts" / str(cell), ignore_errors=True)  # one variant is left of a conflict: it is settled
     plan = _unite_plans(plans) if plans else {"cells": []}
     if plans:

@@ -154,6 +154,14 @@ def test_long_tables_are_split_and_nothing_is_lost(monkeypatch: pytest.MonkeyPat
         assert all(f"../{other}" in Page(made[address]).links for other in parts if other != address)
 
 
+def test_a_front_page_of_many_columns_stays_small_and_says_where_the_rest_is() -> None:
+    rows = {f"{family}.x": {f"2.{minor}.0": "wrong" for minor in range(70)} for family in ("init", "rope", "mps", "trace", "compile")}
+    made = site(grid(rows))
+    assert len(made["index.html"].encode()) < 50_000
+    assert "cpu the newest 50 of 70 columns; all of them" in Page(made["index.html"]).words
+    assert made["overview.html"].count("<td") == 5 * 70
+
+
 def test_a_model_has_its_whole_story() -> None:
     verdicts = {cell("2.9.0"): "wrong", cell("2.10.0"): "pass"}
     rows = [

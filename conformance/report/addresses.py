@@ -6,8 +6,8 @@ import hashlib
 import re
 
 #: Pages of which there is one.
-FRONT, SEARCH, GUARDS, BITS, MODELS, DEVIATIONS, ENVIRONMENTS, OPERATORS, LOWERING = (
-    "index.html", "search.html", "guards.html", "bits.html", "models.html", "deviations.html", "environments.html",
+FRONT, OVERVIEW, SEARCH, GUARDS, BITS, MODELS, DEVIATIONS, ENVIRONMENTS, OPERATORS, LOWERING = (
+    "index.html", "overview.html", "search.html", "guards.html", "bits.html", "models.html", "deviations.html", "environments.html",
     "operators.html", "lowering.html",
 )  # fmt: skip
 _LONGEST = 80

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from packaging.version import Version
@@ -26,6 +26,10 @@ from conformance.transitions import Edge, edges
 LISTED = 40
 #: Characters of a case's last output that its page shows.
 OUTPUT = 3000
+
+
+#: A group of columns, the name of an observation, and what was observed at each release.
+Observed = tuple[Group, str, list[tuple[str, object]]]
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ def case_pages(view: View) -> Iterator[tuple[str, str]]:
 def _page(view: View, row: Row, variants: list[Row], address: str) -> str:
     lines = [line for line in timelines(view, row) if line.known]
     column, record = _telling(view, row)
+    seen = list(_observed(view, row))
     source = view.sources.get(row.function)
     return render(
         "case.html.j2",
@@ -70,8 +75,8 @@ def _page(view: View, row: Row, variants: list[Row], address: str) -> str:
         lanes=[Lane(line, cells) for line in lines for cells in _lanes(line, releases)],
         lines=lines,
         edges=list(_edges(view, row)),
-        plots=list(_plots(view, row)),
-        texts=list(_texts(view, row)),
+        plots=list(_plots(view, seen)),
+        texts=list(_texts(view, seen)),
         variants=variants if len(variants) <= LISTED else [],
         siblings=len(variants),
         record=record,
@@ -118,6 +123,8 @@ def _lanes(line: Timeline, releases: list[Version]) -> Iterator[list[tuple[Span 
 
 def _edges(view: View, row: Row) -> Iterator[tuple[Group, Edge]]:
     """The neighbours on both sides of every break and every cure, in each group of columns."""
+    if len(row.verdicts) == 1:
+        return
     for group, records in view.split(row):
         found: dict[Version, list[Outcome]] = defaultdict(list)
         for column, record in zip(group.columns, records, strict=True):
@@ -127,7 +134,7 @@ def _edges(view: View, row: Row) -> Iterator[tuple[Group, Edge]]:
         yield from ((group, edge) for edge in edges(history, [column.version for column in group.columns]))
 
 
-def _observed(view: View, row: Row) -> Iterator[tuple[Group, str, list[tuple[str, object]]]]:
+def _observed(view: View, row: Row) -> Iterator[Observed]:
     """For each group and name, the observation in each column that has it."""
     for group, records in view.split(row):
         found: dict[str, list[tuple[str, object]]] = defaultdict(list)
@@ -138,9 +145,9 @@ def _observed(view: View, row: Row) -> Iterator[tuple[Group, str, list[tuple[str
             yield group, name, seen
 
 
-def _plots(view: View, row: Row) -> Iterator[Plot]:
-    for group, name, seen in _observed(view, row):
-        points = [(release, value) for release, observed in seen if (value := _number(observed)) is not None]
+def _plots(view: View, observed: Sequence[Observed]) -> Iterator[Plot]:
+    for group, name, seen in observed:
+        points = [(release, value) for release, each in seen if (value := _number(each)) is not None]
         if points:
             better = next((str(each["better"]) for _, each in seen if isinstance(each, dict) and each.get("better")), "")
             yield Plot(name, view.label(group), better, points)
@@ -150,9 +157,9 @@ def _number(observed: object) -> float | None:
     return number({"observations": {"": observed}}, "")
 
 
-def _texts(view: View, row: Row) -> Iterator[Texts]:
-    for group, name, seen in _observed(view, row):
-        values = {Version(release): _text(observed) for release, observed in seen if _number(observed) is None}
+def _texts(view: View, observed: Sequence[Observed]) -> Iterator[Texts]:
+    for group, name, seen in observed:
+        values = {Version(release): _text(each) for release, each in seen if _number(each) is None}
         runs = classes({release: text for release, text in values.items() if text is not None})
         if runs:
             told = [(str(run), f"class {run.label}" if _is_digest(seen[0][1]) else run.digest) for run in runs]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from packaging.version import Version
@@ -16,6 +16,8 @@ from conformance.report.headline import headline
 from conformance.report.rendering import render
 from conformance.report.view import Row, View
 
+#: Columns that the front page has room for; of more it shows the newest of each device, and says where all are.
+MOST_COLUMNS = 50
 #: Causes of the newest changes that the front page lists; the release's page has all.
 CAUSES = 5
 
@@ -47,28 +49,37 @@ class Machine:
     controls: str
 
 
-def front_page(view: View) -> str:
-    """The HTML of index.html, whole in itself but for search."""
+def front_pages(view: View) -> Iterator[tuple[str, str]]:
+    """Address and HTML of index.html, whole in itself but for search, and of the whole table where the front page has a part of it."""
     newest = view.releases[-1] if view.releases else None
-    return render(
-        "index.html.j2",
+    tallies = {name: [tally(view, rows, index) for index in range(len(view.columns))] for name, rows in view.families.items()}
+    whole = [(group, list(range(start, start + len(group.columns)))) for group, start in zip(view.groups, view.starts, strict=False)]
+    each = max(MOST_COLUMNS // max(len(whole), 1), 1)
+    shown = [(group, indices[-each:]) for group, indices in whole] if len(view.columns) > MOST_COLUMNS else whole
+    yield (
         addresses.FRONT,
-        view=view,
-        headline=headline(view.groups, view.expectations),
-        tallies={name: [tally(view, rows, index) for index in range(len(view.columns))] for name, rows in view.families.items()},
-        newest=newest,
-        changed=[pair for pair in view.transitions if pair[1].version == newest],
-        history=_history(view),
-        causes=CAUSES,
-        machines=[machine for group in view.groups for machine in machines(group)],
-        absent=[device for device in DEVICES if not any(group.device == device and _ran(group) for group in view.groups)],
-        holes=[(column, column.note or "nothing came back") for column in view.columns if not column.measured or column.note],
-        unmeasured=_unmeasured(view),
-        unsupported=sum(
-            record["verdict"] == Verdict.UNSUPPORTED.value for row in view.rows.values() for record in row.records if record is not None
+        render(
+            "index.html.j2",
+            addresses.FRONT,
+            view=view,
+            headline=headline(view.groups, view.expectations),
+            tallies=tallies,
+            shown=shown,
+            newest=newest,
+            changed=[pair for pair in view.transitions if pair[1].version == newest],
+            history=_history(view),
+            causes=CAUSES,
+            machines=[machine for group in view.groups for machine in machines(group)],
+            absent=[device for device in DEVICES if not any(group.device == device and _ran(group) for group in view.groups)],
+            holes=[(column, column.note or "nothing came back") for column in view.columns if not column.measured or column.note],
+            unmeasured=_unmeasured(view),
+            unsupported=sum(
+                record["verdict"] == Verdict.UNSUPPORTED.value for row in view.rows.values() for record in row.records if record is not None
+            ),
+            problems=len(view.result.all_problems()) + len(view.result.conflicts),
         ),
-        problems=len(view.result.all_problems()) + len(view.result.conflicts),
     )
+    yield addresses.OVERVIEW, render("overview.html.j2", addresses.OVERVIEW, view=view, shown=whole, tallies=tallies)
 
 
 def tally(view: View, rows: Sequence[Row], index: int) -> Tally | None:

@@ -11,7 +11,7 @@ from conformance.report.deviationpages import deviation_pages
 from conformance.report.environmentpage import environment_page
 from conformance.report.familypages import family_pages, subject_pages
 from conformance.report.fragments import fragments
-from conformance.report.frontpage import front_page
+from conformance.report.frontpage import front_pages
 from conformance.report.guardpage import guard_page
 from conformance.report.loweringpage import lowering_page
 from conformance.report.modelpage import model_page
@@ -25,7 +25,7 @@ from conformance.report.view import View
 def pages(view: View) -> Iterator[tuple[str, str]]:
     """Address and text of every file of the site, one at a time; equal views give equal texts."""
     series = bits.series(view.groups)
-    yield addresses.FRONT, front_page(view)
+    yield from front_pages(view)
     yield from family_pages(view)
     yield from subject_pages(view)
     yield from release_pages(view, series)

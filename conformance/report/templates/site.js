@@ -2,6 +2,7 @@
 // Filters, search, and buttons that copy. Everything on the pages can be read without it.
 {
   const root = document.body.dataset.root;
+  document.querySelectorAll(".no-script").forEach((each) => (each.hidden = true));
   const fields = () => new URLSearchParams(location.hash.slice(1));
 
   // A filter over the rows of the page's table; it lies in the address, so that it can be sent and gone back to.
