@@ -47,8 +47,8 @@ def _taken(wrap: Wrap, subject: Any, route: str, shapes: str, backend: str, jour
 def test_subject_lowers(wrap: Wrap, subject: Any, route: str, shapes: str, journey: Journey) -> None:
     """A subject goes down through linalg and runs like eager code on other batches, lengths and masks, as far as its sizes are left open.
 
-    The article on tracing OPT. OPT and GPT, with torch 1.13 to 2.15: through export since 2.4; with batch and length open OPT stops at
-    llvm/torch-mlir#4743.
+    The article on tracing OPT. OPT and GPT, with torch 1.13 to 2.15: through export since 2.4; with batch and length open, and traced
+    with length alone, OPT stops at llvm/torch-mlir#4743.
     """
     _taken(wrap, subject, route, shapes, "reference", journey)
 
