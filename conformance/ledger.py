@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from conformance import __version__
 from conformance.artifacts import Problem, Record, read_records, read_table, write_json, write_records
 from conformance.incell import records as schema
 from conformance.incell.artifacts import FOLDER
@@ -150,7 +151,10 @@ class Ledger:
         write_json(self.folder / "environment.json", self.facts)
         cases = [{**entry, "file": self._relative(entry["file"])} for entry in self.entries]
         files = [{"case": record["case"], "family": record["family"]} for record in self.file_records]
-        write_json(self.folder / "collected.json", {"schema": 1, "cell": self.cell, **collected, "cases": cases, "files": files})
+        write_json(
+            self.folder / "collected.json",
+            {"schema": 1, "tool": __version__, "cell": self.cell, **collected, "cases": cases, "files": files},
+        )
         self._prune_artifacts(records)
         shutil.rmtree(self.work, ignore_errors=True)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
+from conformance import __version__
 from conformance.gate import Judgement
+from conformance.incell.records import SCHEMA
 from conformance.plaintext import one_line
 from conformance.results import ResultSet
 
@@ -34,6 +36,7 @@ def svg(told: dict[str, Any]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="{_HEIGHT}" role="img" aria-label={name}>',
+            f"<!-- torch-conformance {__version__}, schema {SCHEMA} -->",
             f"<title>{escape(f'{label}: {message}')}</title>",
             f'<rect width="{left + right}" height="{_HEIGHT}" rx="3" fill="#3b3f45"/>',
             f'<path d="M{left} 0h{right - 3}a3 3 0 0 1 3 3v{_HEIGHT - 6}a3 3 0 0 1 -3 3h-{right - 3}z" fill="{color}"/>',

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from xml.sax.saxutils import escape, quoteattr
 
+from conformance import __version__
 from conformance.answers.difference import headline
 from conformance.columns import Group
 from conformance.differences import Cause, Difference
+from conformance.incell.records import SCHEMA
 from conformance.plaintext import one_line
 from conformance.report import addresses
 from conformance.transitions import Transition, transitions
@@ -33,6 +35,7 @@ def feed(groups: Sequence[Group]) -> str:
         f"  <id>{uuid.uuid5(_NAMESPACE, 'changes').urn}</id>",
         f"  <updated>{max(dates, default=_NO_DATE)}</updated>",
         "  <author><name>torch-conformance</name></author>",
+        f'  <generator version="{__version__}">torch-conformance, schema {SCHEMA}</generator>',
     ]
     return "\n".join([*head, *entries, "</feed>", ""])
 

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
+from conformance import __version__
 from conformance.artifacts import Record
 from conformance.columns import Column, Group
 from conformance.coverage import covering
 from conformance.expectations import Expectation
 from conformance.frame import blamed, exception_of
+from conformance.incell.records import SCHEMA
 from conformance.incell.verdicts import Verdict
 from conformance.plaintext import one_line, visible
 
@@ -30,7 +32,8 @@ _ATTRIBUTE = 500
 
 def chunks(groups: Sequence[Group], expectations: Sequence[Expectation]) -> Iterator[bytes]:
     """The file in pieces: equal arguments give equal bytes."""
-    yield b'<?xml version="1.0" encoding="utf-8"?>\n<testsuites name="torch-conformance">\n'
+    yield f'<?xml version="1.0" encoding="utf-8"?>\n<!-- torch-conformance {__version__}, schema {SCHEMA} -->\n'.encode()
+    yield b'<testsuites name="torch-conformance">\n'
     for group in groups:
         for column in group.columns:
             yield from (line.encode() + b"\n" for line in _suite(column, expectations))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from conformance import __version__
 from conformance.answers import difference as answer
 from conformance.columns import Group, groups
 from conformance.expectations import Expectation
 from conformance.gate import Judgement
+from conformance.incell.records import SCHEMA
 from conformance.incell.verdicts import Verdict
 from conformance.markdown import address, code, escaped
 from conformance.plaintext import one_line
@@ -36,7 +38,7 @@ def summary(result: ResultSet, expectations: Sequence[Expectation], judgement: J
         lines += ["", "## Deviations", "", "| verdict | case | where | expected | reason |", "|---|---|---|---|---|", *rows[:LISTED]]
         lines += [f"\nand {len(rows) - LISTED} more: see the report." if len(rows) > LISTED else ""]
     lines += ["", "## Gate", "", *_limited([f"- {escaped(str(finding))}" for finding in judgement.findings])]
-    lines += ["", escaped(judgement.lines(0)[-1]), ""]
+    lines += ["", escaped(judgement.lines(0)[-1]), "", f"torch-conformance {__version__}, schema {SCHEMA}", ""]
     return "\n".join(lines)
 
 
