@@ -85,6 +85,12 @@ def test_a_cell_tells_its_counts_and_what_did_not_pass_by_cause() -> None:
     ]
 
 
+def test_what_is_not_there_comes_last_in_a_cell() -> None:
+    (group,) = groups(grid({"init.a": {"2.9.1": "unsupported"}, "init.b": {"2.9.1": "wrong"}, "init.c": {"2.9.1": "crash"}}))
+    lines = list(cell.answer(group.columns[0], parse(entry(case='"init.b"'), "e.toml")))
+    assert [line.split(":")[0].strip() for line in lines[2::2]] == ["crash", "wrong", "unsupported"]
+
+
 def test_a_cell_whose_controls_are_off_says_so() -> None:
     (group,) = groups(grid(GRID, controls={"ok": False, "off": ["control.must_fail"]}))
     assert "controls off: control.must_fail" in "\n".join(cell.answer(group.columns[0], []))

@@ -30,17 +30,17 @@ def answer(column: Column, expectations: Sequence[Expectation]) -> Iterator[str]
 
 
 def _by_cause(column: Column, expectations: Sequence[Expectation]) -> Iterator[str]:
-    found: dict[tuple[bool, int, str, str], list[Record]] = defaultdict(list)
+    found: dict[tuple[int, int, str, str], list[Record]] = defaultdict(list)
     for record in column.outcomes.values():
         verdict = Verdict(record["verdict"])
         if verdict is not Verdict.PASS:
-            known = covering(record, expectations) is not None
-            found[known, verdict.severity, generic_reason(record), blamed(record)].append(record)
-    for (_, _, _, place), records in sorted(found.items(), key=lambda item: (item[0][0], item[0][1], -len(item[1]), item[0][2])):
+            place = 2 if verdict is Verdict.UNSUPPORTED else int(covering(record, expectations) is not None)
+            found[place, verdict.severity, generic_reason(record), blamed(record)].append(record)
+    for (_, _, _, blame), records in sorted(found.items(), key=lambda item: (item[0][0], item[0][1], -len(item[1]), item[0][2])):
         entry = covering(records[0], expectations)
         first = records[0]
         state = f" (expected: {one_line(entry.reason, 120)})" if entry else ""
         yield f"  {first['verdict']}: {one_line(first['reason'] or exception_of(first) or 'no reason recorded', 300)}{state}"
-        if place:
-            yield f"      {one_line(place, 120)}: {one_line(first['blame']['source'], 160)}"
+        if blame:
+            yield f"      {one_line(blame, 120)}: {one_line(first['blame']['source'], 160)}"
         yield from (f"      {one_line(record['case'], 200)}" for record in records)
