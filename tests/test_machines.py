@@ -91,6 +91,7 @@ def test_only_whole_columns_are_published(spoiled: JobRun) -> None:
     assert "2 columns published, 3 held back" in spoiled.log
 
 
+@pytest.mark.slow
 def test_where_nothing_may_be_published_there_are_no_pages(tmp_path: Path) -> None:
     chain = _machines(tmp_path)
     for each in CELLS:
@@ -100,13 +101,7 @@ def test_where_nothing_may_be_published_there_are_no_pages(tmp_path: Path) -> No
     assert "conformance-pages" not in {path.name for path in chain.runner.artifacts.iterdir()}
 
 
-def test_a_sound_matrix_is_green(tmp_path: Path) -> None:
-    chain = _machines(tmp_path)
-    done = chain.report("report")
-    assert [line.partition(" under ")[0] for line in dryrun.told(done)] == ["5 cells"]
-    assert {path.name for path in chain.runner.artifacts.iterdir()} >= {"conformance-report", "conformance-pages"}
-
-
+@pytest.mark.slow
 def test_the_action_leaves_its_report_where_nothing_could_be_measured(tmp_path: Path) -> None:
     """No machine has that Python: the job is red, and its summary and artifact say why."""
     (tmp_path / "project").mkdir()
