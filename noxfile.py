@@ -43,9 +43,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """The harness's overhead beside bare pytest, start-up times, and a run with nothing to do."""
-    session.install("-e", ".", "pytest", "pytest-xdist")
+    """The harness's overhead beside bare pytest, start-up times, a run with nothing to do; many records beside pandas and pytest-html."""
+    session.install("-e", ".", "pytest", "pytest-xdist", "pytest-html")
     session.run("python", "benchmarks/overhead.py", *session.posargs)
+    session.run("python", "benchmarks/scale.py", "--peers")
 
 
 @nox.session(default=False)

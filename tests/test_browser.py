@@ -160,6 +160,10 @@ def test_a_filter_has_an_address_and_a_way_back(visit: Visit) -> None:
     page.wait_for_function("document.querySelectorAll('.cases tbody:not([hidden])').length > 1")
     sent = visit.open("families/init.html#rows=vary")
     assert sent.locator(".cases tbody:visible").count() == 2
+    sent.select_option("[name=rows]", "")
+    sent.select_option("[name=at]", "2.10.0")
+    assert sent.locator(".cases tbody:visible code").all_inner_texts() == ["init.writes[gpt]", "init.x[a]"]
+    assert sent.url.endswith("#at=2.10.0")
 
 
 def test_the_keyboard_reaches_everything_and_shows_where_it_is(visit: Visit) -> None:

@@ -69,6 +69,7 @@ def test_intervals_and_reasons_stand_with_the_case() -> None:
     text = words(grid(GRID), "families/init.html")
     assert "init.x[a] passes ==2.1.*" in text
     assert "✕ wrong 2.10.0 to 2.11.0: wrong here" in text
+    assert 'class="dev open vary" data-at=" 2.10.0 2.11.0 ">' in site(grid(GRID))["families/init.html"]
     assert "trace.y passes >=2.11 (tested 2.10.0 to 2.11.0)" in words(grid(GRID), "families/trace.html")
 
 

@@ -32,6 +32,11 @@ class Line:
         return any(span.entry is None for _, span in self.told)
 
     @property
+    def releases(self) -> str:
+        """The releases where it deviates, for the filter."""
+        return " ".join(dict.fromkeys(column.cell.torch for _, span in self.told for column in span.columns))
+
+    @property
     def weight(self) -> int:
         """How many spans it draws."""
         return 2 + sum(len(each.spans) for each in self.timelines)
@@ -66,6 +71,7 @@ def _table(view: View, rows: list[Row], heading: str, address: Callable[[int], s
     for line in lines:
         line.timelines[:] = [each for each, has in zip(line.timelines, used) if has]
     values = {"view": view, "heading": heading, "groups": groups, "cases": len(rows), "deviating": sum(row.deviates for row in rows)}
+    values["releases"] = sorted({column.version for group in groups for column in group.columns}, reverse=True)
     width = sum(len(group.columns) for group in groups)
     for part in paging.parts(lines, lambda line: line.weight, BUDGET, address, lambda line: line.row.function):
         yield part.address, render("family.html.j2", part.address, part=part, width=width, **values)

@@ -8,26 +8,28 @@
   // A filter over the rows of the page's table; it lies in the address, so that it can be sent and gone back to.
   for (const form of document.querySelectorAll(".filter")) {
     const rows = [...document.querySelectorAll(".cases tbody")].map((row) => [row, row.textContent.toLowerCase()]);
-    const { q, rows: kind } = form.elements;
+    const { q, rows: kind, at } = form.elements;
     const apply = () => {
       const words = q.value.toLowerCase().split(/\s+/).filter(Boolean);
       let shown = 0;
       for (const [row, text] of rows) {
-        const fits = words.every((word) => text.includes(word)) && (!kind.value || row.classList.contains(kind.value));
+        const fits = words.every((word) => text.includes(word)) && (!kind.value || row.classList.contains(kind.value)) &&
+          (!at?.value || (row.dataset.at || "").includes(` ${at.value} `));
         row.hidden = !fits;
         shown += fits;
       }
-      form.querySelector("output").textContent = words.length || kind.value ? `${shown} of ${rows.length}` : "";
+      form.querySelector("output").textContent = words.length || kind.value || at?.value ? `${shown} of ${rows.length}` : "";
     };
     const read = () => {
       const wanted = fields();
       if (location.hash && !location.hash.includes("=")) return;
       q.value = wanted.get("q") || "";
       kind.value = wanted.get("rows") || "";
+      if (at) at.value = wanted.get("at") || "";
       apply();
     };
     const keep = () => {
-      const wanted = new URLSearchParams(Object.entries({ q: q.value.trim(), rows: kind.value }).filter(([, value]) => value));
+      const wanted = new URLSearchParams(Object.entries({ q: q.value.trim(), rows: kind.value, at: at?.value }).filter(([, value]) => value));
       if (fields().toString() !== wanted.toString()) location.hash = wanted.toString();
     };
     form.hidden = false;
