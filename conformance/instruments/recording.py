@@ -29,7 +29,7 @@ _COMPOSITE = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunction
 #: Torch functions that only hand on to an operator with an entry of its own on some device.
 _THROUGH = {"svd": "linalg_svd"}
 #: Functions whose own code asks for the device, so that what they do here is not all that they do there.
-_OWN_WAY = frozenset({"linalg_pinv", "linalg_matrix_rank", "pinverse"})
+_OWN_WAY = frozenset({"linalg_pinv", "linalg_matrix_rank", "pinverse", "quantile", "nanquantile"})
 _TORCH = str(Path(torch.__file__).parent)
 #: Of torch's own frames only an optimizer's tells where in a model's life an operator is.
 _OPTIMIZERS = str(Path(torch.__file__).parent / "optim")

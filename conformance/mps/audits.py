@@ -138,11 +138,11 @@ def _look_up(audit: Audit, recording: dict[str, Any], release: str, ask: _Asker,
 
 
 def _found(op: str, ask: _Asker, *, opened: bool, called: bool) -> Answer | None:
-    """The answer for an operator; None where others stand for it: a composite whose parts were recorded, a function that is no operator."""
+    """The answer for an operator; None where others stand for it: an opened composite, a function, a kernel that is the CPU's own."""
     if "::" in op:
         return Answer("unknown", "a custom operator: its own library registers its kernels")
     letter = ask.letter(op)
-    if not called or (opened and letter in (*_COMPOSITES, ABSENT)):
+    if not called or "_for_cpu" in op or (opened and letter in (*_COMPOSITES, ABSENT)):
         return None
     return ask.answer(op)
 

@@ -38,7 +38,7 @@ class How:
 
 def here(model: SubjectSpec, how: How) -> dict[str, Any]:
     """The recording made in the environment that runs this."""
-    return record(Path(sys.executable), model, how)
+    return record(Path(sys.executable), model, how, os.environ.get("PYTHONPATH", ""))
 
 
 def provided(config: Config, release: str, model: SubjectSpec, how: How) -> dict[str, Any]:
@@ -56,25 +56,29 @@ def environment(config: Config, release: str, name: str, requirements: Sequence[
     return found.python
 
 
-def record(python: Path, model: SubjectSpec, how: How) -> dict[str, Any]:
-    """The recording of a subject by an interpreter that has torch. Raises ConfigError with the last lines of what went wrong."""
+def record(python: Path, model: SubjectSpec, how: How, path: str = "") -> dict[str, Any]:
+    """The recording of a subject by an interpreter that has torch, `path` on its import path. Raises ConfigError with its last words."""
     roots = [str(root) for root in model.roots] or [str(_PACKAGE / "subjects")]
     with tempfile.TemporaryDirectory() as folder:
         out, settings = Path(folder) / "recording.json", Path(folder) / "settings.json"
         asked = {"reference": model.reference, "alias": model.alias, "roots": roots, "keys": KEYS, "out": str(out)}
         asked |= {"entered": how.entered, "device": how.device, "optimizer": how.optimizer}
         settings.write_text(json.dumps(asked), encoding="utf-8")
-        told = run_in_cell(python, "conformance.incell.auditing", [str(settings)], folder)
+        told = run_in_cell(python, "conformance.incell.auditing", [str(settings)], folder, path)
         if not out.is_file():
             raise ConfigError(f"{model.alias} cannot be recorded: {told}")
         found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
         return found
 
 
-def run_in_cell(python: Path, module: str, arguments: Sequence[str], folder: str) -> str:
+def run_in_cell(python: Path, module: str, arguments: Sequence[str], folder: str, path: str = "") -> str:
     """Run a module of ours with an interpreter that has torch; returns the end of what it said on standard error."""
     variables = {key: value for key, value in os.environ.items() if key not in ("PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV")}
-    variables |= {"PYTHONPATH": str(_PACKAGE.parent), "OMP_NUM_THREADS": "1", "PYTORCH_ENABLE_MPS_FALLBACK": "0"}
+    variables |= {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(_PACKAGE.parent), path))),
+        "OMP_NUM_THREADS": "1",
+        "PYTORCH_ENABLE_MPS_FALLBACK": "0",
+    }
     command = [str(python), "-m", module, *arguments]
     try:
         done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=_LIMIT_S)

@@ -14,6 +14,7 @@ FITTED = {
     "float64": "2.8 .. 2.15",
     "uneven_pool": "2.8 .. 2.15",
     "composites expanded": "2.8 .. 2.15",
+    "what asks for its device itself (pinv, matrix_rank, quantile)": "2.8, 2.15",
 }
 _FLOAT64 = "float64"
 #: What the forward of each release must reach in float32.
