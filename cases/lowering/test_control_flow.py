@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from conformance.incell import catches, host, requires
+from conformance.incell import catches, host, limits, requires
 from conformance.incell.marks import Twin
 from conformance.instruments.lowering import routes
 from conformance.instruments.lowering.journey import Journey
@@ -87,6 +87,7 @@ class SumsByIndex(nn.Module):
         return x[x > 0].sum()
 
 
+@limits(timeout_s=300)
 @routes.both
 @catches(Twin(SumsByIndex, {"script": "raises", "export": "timeout"}), build=SumsWhere)
 def test_sum_of_a_choice(build: Build, route: str, journey: Journey) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conformance.incell import catches, host, requires
+from conformance.incell import catches, host, limits, requires
 from conformance.incell.marks import Twin
 from conformance.instruments.lowering import routes
 from conformance.instruments.lowering.journey import Journey
@@ -210,6 +210,7 @@ class BooleanIndex(nn.Module):
 
 
 @routes.both
+@limits(timeout_s=300)
 def test_boolean_index_native(route: str, journey: Journey) -> None:
     """A boolean index lowers in the time that a small program may take.
 
