@@ -80,33 +80,41 @@ def _named(version: Version, seen: Sequence[Version]) -> str:
     return ranges([version], seen)[0].removeprefix("==")
 
 
+class Outcomes:
+    """One cell's worst attempts by case, and the families that were asked there: not every family is planned in every cell."""
+
+    def __init__(self, cell: CellResult, found: Mapping[str, Record]) -> None:
+        self.cell = cell.cell
+        self.found = found
+        self.families = {record["family"] for record in found.values()}
+
+
 def standings(result: ResultSet, expectations: Sequence[Expectation]) -> list[Standing]:
     """The standing of each entry, in their order, against the cells that count."""
-    outcomes = [(cell, cell.outcomes()) for cell in result.judged()]
-    cases = list(dict.fromkeys(case for _, found in outcomes for case in found))
+    outcomes = [Outcomes(cell, cell.outcomes()) for cell in result.judged()]
+    cases = list(dict.fromkeys(case for each in outcomes for case in each.found))
     families = _planned_families(result)
     return [_standing(entry, outcomes, cases, _askable(entry, result, families)) for entry in expectations]
 
 
-def _standing(
-    entry: Expectation, outcomes: Sequence[tuple[CellResult, Mapping[str, Record]]], cases: Sequence[str], askable: bool
-) -> Standing:
+def _standing(entry: Expectation, outcomes: Sequence[Outcomes], cases: Sequence[str], askable: bool) -> Standing:
     covered: list[Record] = []
     seen: dict[tuple[Version, str], set[str]] = defaultdict(set)
-    in_range = broken = False
+    asked = broken = False
     mine = [case for case in cases if matches(entry.case, case)]
-    for cell, found in outcomes:
-        if not entry.in_range(cell.cell):
+    family = _family(entry)
+    for each in outcomes:
+        if not entry.in_range(each.cell):
             continue
-        in_range = True
-        for record in (found[case] for case in mine if case in found):
+        asked = asked or not family or family in each.families
+        for record in (each.found[case] for case in mine if case in each.found):
             state = "holds" if entry.covers(record) else "passes" if _passes(entry, record) else "other"
-            seen[cell.cell.version, cell.cell.device].add(state)
+            seen[each.cell.version, each.cell.device].add(state)
             covered += [record] if state == "holds" else []
             broken = broken or (record["verdict"] == entry.verdict.value and state == "other")
     holds = sorted({version for (version, _), states in seen.items() if "holds" in states})
     passes = sorted({version for (version, _), states in seen.items() if states == {"passes"}} - set(holds))
-    return Standing(entry, covered, holds, passes, broken, askable and in_range)
+    return Standing(entry, covered, holds, passes, broken, askable and asked)
 
 
 def _passes(entry: Expectation, record: Record) -> bool:
@@ -124,11 +132,16 @@ def _askable(entry: Expectation, result: ResultSet, families: set[str]) -> bool:
     """Whether this selection of cases could have held the entry's: not when only some cases, or other families, were selected."""
     if (result.plan or {}).get("selected_cases"):
         return False
-    family = re.match(r"([a-z0-9_]+)\.", entry.case)
-    if family is not None and family.group(1) not in families:
+    if _family(entry) and _family(entry) not in families:
         return False
     left_out = {case for cell in result.cells for case in _left_out(cell)}
     return not any(matches(entry.case, case) for case in left_out)
+
+
+def _family(entry: Expectation) -> str:
+    """The family that the entry's case belongs to, empty where its pattern leaves that open."""
+    found = re.match(r"([a-z0-9_]+)\.", entry.case)
+    return found.group(1) if found else ""
 
 
 def _left_out(cell: CellResult) -> list[str]:

@@ -89,6 +89,14 @@ def test_an_entry_that_matches_nothing_is_red_where_it_could_have(text: str, red
     assert kinds(judgement) == (["unmatched"] if red else [])
 
 
+def test_an_entry_is_not_asked_of_a_cell_where_its_family_is_not_planned() -> None:
+    """A family may be planned on the newest release alone."""
+    mixed = grid({"init.a": {"2.10.0": "pass", "2.11.0": "pass"}, "lowering.b": {"2.11.0": "pass"}})
+    older, newer = entry(case='"lowering.gone"', torch='"==2.10.0"'), entry(case='"lowering.gone"', torch='"==2.11.0"')
+    assert kinds(judge(mixed, expecting(older), TODAY)) == []
+    assert kinds(judge(mixed, expecting(newer), TODAY)) == ["unmatched"]
+
+
 def test_an_entry_is_not_asked_for_cases_that_were_not_selected() -> None:
     gone = expecting(entry(case='"init.gone"'))
     assert judge(replace(grid(GOOD), plan={"selected_cases": ["init.x"]}), gone, TODAY).exit_code == 0
