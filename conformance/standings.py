@@ -81,12 +81,15 @@ def _named(version: Version, seen: Sequence[Version]) -> str:
 
 
 class Outcomes:
-    """One cell's worst attempts by case, and the families that were asked there: not every family is planned in every cell."""
+    """One cell's worst attempts by case, and the families that its results can be asked about.
+
+    Not every family is planned in every cell. A published column answers for no family as a whole: it may be older than a case.
+    """
 
     def __init__(self, cell: CellResult, found: Mapping[str, Record]) -> None:
         self.cell = cell.cell
         self.found = found
-        self.families = {record["family"] for record in found.values()}
+        self.families = {record["family"] for record in found.values()} if cell.publication is None else set()
 
 
 def standings(result: ResultSet, expectations: Sequence[Expectation]) -> list[Standing]:
@@ -106,7 +109,7 @@ def _standing(entry: Expectation, outcomes: Sequence[Outcomes], cases: Sequence[
     for each in outcomes:
         if not entry.in_range(each.cell):
             continue
-        asked = asked or not family or family in each.families
+        asked = asked or (family in each.families if family else bool(each.families))
         for record in (each.found[case] for case in mine if case in each.found):
             state = "holds" if entry.covers(record) else "passes" if _passes(entry, record) else "other"
             seen[each.cell.version, each.cell.device].add(state)

@@ -11,6 +11,7 @@ import pytest
 from conformance.expectations import Expectation, parse
 from conformance.gate import Judgement, judge
 from conformance.merge import collect
+from conformance.publication import Publication
 from conformance.results import Problem, ResultSet, read
 from tests.builders import cell, environment, grid, record, result, write_cell, write_plan
 from tests.test_expectations import LINK, TODAY, entry
@@ -192,3 +193,9 @@ def test_what_varies_with_the_build_is_covered_and_is_not_stale() -> None:
     assert judge(grid(BAD), varying, TODAY).exit_code == 0
     assert judge(grid(GOOD), varying, TODAY).exit_code == 0
     assert judge(grid(GOOD), expecting(entry(torch='"==2.10.0"')), TODAY).exit_code == 1
+
+
+def test_a_published_column_may_be_older_than_an_entry() -> None:
+    older = grid(GOOD)
+    older = replace(older, cells=[replace(each, publication=Publication(measured="2026-11-30")) for each in older.cells])
+    assert kinds(judge(older, expecting(entry(case='"init.gone"'), entry(case='"*.gone"')), TODAY)) == []
