@@ -21,7 +21,8 @@ def test_guards_and_instruments_in_a_cell(tmp_path: Path, release: str) -> None:
     cell = plan.make(configured, plan.Selection(torch=release, devices=("cpu",), families=("init",))).cells[0]
     environments = Environments(configured, print)
     python = environments.provide(environments.request(cell)).python
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    variables = {**inherited, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [str(python), "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", str(Path(__file__).parent / "incell")]
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
     passed = re.search(r"^(\d+) passed", done.stdout.splitlines()[-1]) if done.stdout else None

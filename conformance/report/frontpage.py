@@ -53,9 +53,10 @@ def front_pages(view: View) -> Iterator[tuple[str, str]]:
     """Address and HTML of index.html, whole in itself but for search, and of the whole table where the front page has a part of it."""
     newest = view.releases[-1] if view.releases else None
     tallies = {name: [tally(view, rows, index) for index in range(len(view.columns))] for name, rows in view.families.items()}
-    whole = [(group, list(range(start, start + len(group.columns)))) for group, start in zip(view.groups, view.starts, strict=False)]
+    ends = [(group, start, start + len(group.columns)) for group, start in zip(view.groups, view.starts, strict=False)]
+    whole = [(group, list(reversed(range(start, end)))) for group, start, end in ends]  # the newest first: most people ask about it
     each = max(MOST_COLUMNS // max(len(whole), 1), 1)
-    shown = [(group, indices[-each:]) for group, indices in whole] if len(view.columns) > MOST_COLUMNS else whole
+    shown = [(group, indices[:each]) for group, indices in whole] if len(view.columns) > MOST_COLUMNS else whole
     yield (
         addresses.FRONT,
         render(
