@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conformance.incell import catches, subjects, values
+from conformance.incell import catches, deep, subjects, values
 from conformance.incell.torchstate import seed_all
 from conformance.instruments.generalization import difference_of
 from conformance.instruments.training import optimizer_of, step
@@ -37,6 +37,8 @@ def steps_with_noise_of_its_own(subject: Any, model: nn.Module, inputs: tuple[Te
     return step(subject, model, optimizer_of(subject, model), inputs)
 
 
+#: XLA compiles a step as one program, which takes it minutes on a CPU.
+@deep("xla")
 @values
 @subjects()
 @catches(steps_with_noise_of_its_own, train=step_under_the_seed)
@@ -76,6 +78,7 @@ def _through_a_file(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[
     return saved
 
 
+@deep("xla")
 @values
 @subjects()
 @catches(restores_weights_alone, restore=restore_both)

@@ -55,7 +55,7 @@ def _planned(item: Any, settings: Settings) -> bool:
         return False
     if item.get_closest_marker("host") and settings.device != "cpu":
         return False
-    return not item.get_closest_marker("deep") or settings.depth == "deep"
+    return settings.depth == "deep" or not any(not mark.args or settings.device in mark.args for mark in item.iter_markers("deep"))
 
 
 def describe(item: Any, settings: Settings, scrub: Scrubber) -> dict[str, Any]:

@@ -18,7 +18,7 @@ REGISTERED = {
     "subjects": "subjects(*aliases): parametrizes the fixture `subject`; without aliases the case is a check of any subject",
     "values": "needs numbers: unsupported on a device that holds none (meta)",
     "host": "never touches a device: planned in cpu cells only",
-    "deep": "costs minutes: planned at --depth deep only",
+    "deep": "costs minutes: planned at --depth deep only; with devices, deep('xla'): on those alone",
     "limits": "limits(timeout_s=..., memory_mb=..., cases_per_worker=...): this case's own limits",
     "uncounted": "uncounted(why): no dispatch mode may count this case's ops",
 }
