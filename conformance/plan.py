@@ -105,16 +105,22 @@ class Plan:
 def make(config: Config, selection: Selection) -> Plan:
     """The plan of a selection. Raises ConfigError for a selector that matches nothing, NothingSelectedError for an empty plan."""
     files = case_files(config, selection)
-    included, excluded = _cells(config, selection)
-    cells = [replace(cell, without=_without(config, selection, cell)) for cell in _narrowed(included, selection)]
-    if not cells:
-        raise NothingSelectedError(_why_nothing(excluded))
+    chosen, excluded = cells(config, selection)
     if not files:
         raise NothingSelectedError(f"no case file belongs to the families {', '.join(selection.families or config.families)}")
-    left = {str(cell.cell) for cell in cells}
-    gone = [(str(cell.cell), "not selected by --only or --skip") for cell in included if str(cell.cell) not in left]
     depth = selection.depth or config.depth
-    return Plan(cells=tuple(cells), files=tuple(files), selection=selection, depth=depth, excluded=(*excluded, *gone))
+    return Plan(cells=tuple(chosen), files=tuple(files), selection=selection, depth=depth, excluded=tuple(excluded))
+
+
+def cells(config: Config, selection: Selection) -> tuple[list[PlannedCell], list[tuple[str, str]]]:
+    """The cells of a selection, and those that are out with the reason; no case is asked for. Raises as `make` does."""
+    included, excluded = _cells(config, selection)
+    chosen = [replace(cell, without=_without(config, selection, cell)) for cell in _narrowed(included, selection)]
+    if not chosen:
+        raise NothingSelectedError(_why_nothing(excluded))
+    left = {str(cell.cell) for cell in chosen}
+    gone = [(str(cell.cell), "not selected by --only or --skip") for cell in included if str(cell.cell) not in left]
+    return chosen, [*excluded, *gone]
 
 
 def _without(config: Config, selection: Selection, planned: PlannedCell) -> tuple[str, ...]:

@@ -74,4 +74,5 @@ def test_a_model_of_three_lines_gets_its_report(command: str, tmp_path: Path) ->
     assert "requires on cpu" in said
     page = tmp_path / "reports" / "check" / "net" / "site" / "index.html"
     assert f"report: {page}" in said
-    assert "net" in page.read_text(encoding="utf-8")
+    assert page.is_file()
+    assert ">net<" in (page.parent / "models.html").read_text(encoding="utf-8")

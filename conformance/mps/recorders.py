@@ -48,7 +48,7 @@ def provided(config: Config, release: str, model: SubjectSpec, how: How) -> dict
 
 def environment(config: Config, release: str, name: str, requirements: Sequence[str]) -> Path:
     """The interpreter of the tool's environment of a release that has those packages. Raises InstallError."""
-    planned = plans.make(config, plans.Selection(torch=release, devices=("cpu",))).cells[0]
+    planned = plans.cells(config, plans.Selection(torch=release, devices=("cpu",)))[0][0]
     environments = Environments(config, lambda line: print(line, file=sys.stderr))
     found = environments.provide(environments.request(planned))
     if requirements:
