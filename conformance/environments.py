@@ -152,8 +152,8 @@ class Environments:
             return self._reusable(request, path) or self._make(request, path)
 
     def _make(self, request: Request, path: Path) -> Environment:
-        self._check_disk(request)
         python = interpreters.find(request.python, download=self._config.python_downloads)
+        self._check_disk(request)
         self._say(f"making environment {path.name}")
         self._uv("venv", "--quiet", "--clear", "--no-project", "--python", python, str(path))
         try:

@@ -15,13 +15,19 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 
 
-def project_with(folder: Path, *, cases: Sequence[Path] = (), families: Sequence[str] = (), extra: str = "") -> Path:
-    """A project folder whose pyproject.toml configures the tool; measured environments are shared between tests."""
+#: Measured environments are shared between the tests that run cases.
+ENVIRONMENTS = ROOT / ".conformance" / "environments"
+
+
+def project_with(
+    folder: Path, *, cases: Sequence[Path] = (), families: Sequence[str] = (), environments: Path = ENVIRONMENTS, extra: str = ""
+) -> Path:
+    """A project folder whose pyproject.toml configures the tool."""
     lines = [
         "[tool.conformance]",
         f"cases = {json.dumps([str(path) for path in cases])}",
         f"families = {json.dumps(list(families))}",
-        f"environments = {json.dumps(str(ROOT / '.conformance' / 'environments'))}",
+        f"environments = {json.dumps(str(environments))}",
         extra,
     ]
     (folder / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from builders import cell, environment, record, write_cell
-from conftest import project_with, run_conformance, run_here
+from conftest import ENVIRONMENTS, project_with, run_conformance, run_here
 from packaging.version import Version
 
 from conformance import configfile, nightlies
@@ -241,7 +241,7 @@ def test_two_real_releases_differ_and_the_script_shows_it(tmp_path: Path) -> Non
     reports = project / "reports" / "bisect"
     script = reports / "init.initialiser_repeats-float32-trunc_normal_.py"
     for release, code in (("2.11.0", 0), ("2.13.0", 1)):
-        (python,) = (Path(__file__).parent.parent / ".conformance" / "environments").glob(f"torch{release}-*-base-*/bin/python")
+        (python,) = ENVIRONMENTS.glob(f"torch{release}-*-base-*/bin/python")
         ran = subprocess.run([str(python), "-I", str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert ran.returncode == code, ran.stdout + ran.stderr
     again = _bisect(project, CASE, "--observation", "bits", "--between", "2.11.0", "2.13.0")

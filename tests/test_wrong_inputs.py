@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,22 +68,28 @@ def test_wrong_arguments(
 
 
 def test_no_disk_makes_error_records_and_exit_4(tmp_path: Path) -> None:
-    lines = ["[tool.conformance]", "families = ['init', 'trace']", "index = 'pypi'", "limits.free-disk-gb = 1e9"]
-    (tmp_path / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")
-    done = run_conformance(tmp_path, "run", "--only", CELL)
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"  # one that is here
+    extra = f"limits.free-disk-gb = 1e9\nindex = 'pypi'\n[tool.conformance.releases]\n'2.8.0' = {{ python = '{python}' }}"
+    project = project_with(tmp_path, families=["init", "trace"], environments=tmp_path / "environments", extra=extra)
+    cell = CELL.replace("py3.11", f"py{python}")
+    done = run_conformance(project, "run", "--only", cell)
     assert done.returncode == 4
     assert "GB are free, this install needs about" in done.stderr
     assert "nox -s clean" in done.stderr
-    records = records_of(tmp_path, CELL)
+    records = records_of(project, cell)
     assert {record["verdict"] for record in records} == {"error"}
     assert {record["stage"] for record in records} == {"install"}
     assert {record["family"] for record in records} == {"init", "trace"}
     assert all("[" not in record["case"] and "disk: " in record["reason"] for record in records)
 
 
+def _without_interpreter(folder: Path) -> Path:
+    extra = "python-downloads = false\nlimits.free-disk-gb = 1e9\n[tool.conformance.releases]\n'2.8.0' = { python = '3.99' }"
+    return project_with(folder, families=["init"], environments=folder / "environments", extra=extra)
+
+
 def test_a_missing_interpreter_is_an_error_of_its_cell(tmp_path: Path) -> None:
-    extra = "python-downloads = false\n[tool.conformance.releases]\n'2.8.0' = { python = '3.99' }"
-    project = project_with(tmp_path, families=["init"], extra=extra)
+    project = _without_interpreter(tmp_path)
     cell = CELL.replace("py3.11", "py3.99")
     done = run_conformance(project, "run", "--only", cell)
     assert done.returncode == 4
@@ -91,8 +98,7 @@ def test_a_missing_interpreter_is_an_error_of_its_cell(tmp_path: Path) -> None:
 
 
 def test_matrix_reports_cells_that_could_not_be_made_and_keeps_exit_4(tmp_path: Path) -> None:
-    extra = "python-downloads = false\n[tool.conformance.releases]\n'2.8.0' = { python = '3.99' }"
-    project = project_with(tmp_path, families=["init"], extra=extra)
+    project = _without_interpreter(tmp_path)
     done = run_conformance(project, "matrix", "--only", CELL.replace("py3.11", "py3.99"))
     assert done.returncode == 4
     assert (project / "reports" / "site" / "index.html").is_file()
