@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from conformance import tomlfiles
 from conformance.config import DEPTHS, DEVICES, INDEXES, Config, Limits, Package, Release, Target
 from conformance.errors import ConfigError
 from conformance.incell.identity import FAMILIES
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _PACKAGE = Path(__file__).parent
 
@@ -29,7 +24,7 @@ def load(project: Path, overrides: dict[str, Any] | None = None) -> Config:
     project = project.resolve()
     own, source = _own_table(project)
     reader = _Reader(source)
-    merged = _merged(_parse(_PACKAGE / "defaults.toml"), own, reader)
+    merged = _merged(tomlfiles.read(_PACKAGE / "defaults.toml"), own, reader)
     merged.update(overrides or {})
     config = reader.config(project, merged)
     reader.finish()
@@ -40,21 +35,11 @@ def _own_table(project: Path) -> tuple[dict[str, Any], str]:
     path = project / "pyproject.toml"
     if not path.is_file():
         return {}, "conformance/defaults.toml"
-    tool = _parse(path).get("tool", {})
+    tool = tomlfiles.read(path).get("tool", {})
     table = tool.get("conformance", {}) if isinstance(tool, dict) else {}
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: [tool.conformance] is not a table")
     return table, str(path)
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    try:
-        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    return table
 
 
 def _merged(defaults: dict[str, Any], own: dict[str, Any], reader: _Reader) -> dict[str, Any]:

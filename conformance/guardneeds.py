@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from conformance import tomlfiles
 from conformance.artifacts import Record
 from conformance.columns import Group
 from conformance.compare import measured
@@ -20,11 +20,6 @@ from conformance.config import builtin_cases
 from conformance.errors import ConfigError
 from conformance.incell.verdicts import Stage, Verdict, worst
 from conformance.selectors import matches
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _PACKAGE = "conformance.guards"
 _GUARDS = Path(__file__).parent / "guards"
@@ -84,13 +79,7 @@ class Need:
 def ways(path: Path | None = None) -> list[Way]:
     """The ways to do without each guard, from cases/guards.toml. Raises ConfigError for a file that does not hold them."""
     path = path or builtin_cases() / "guards.toml"
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: the ways to do without guards cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} is no TOML in UTF-8: {error}") from error
-    listed = table.get("without")
+    listed = tomlfiles.read(path).get("without")
     return [_way(entry, f"{path}: entry {number}") for number, entry in enumerate(listed if isinstance(listed, list) else [], 1)]
 
 

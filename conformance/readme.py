@@ -12,7 +12,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from conformance.config import DEVICES
 from conformance.errors import ConfigError
-from conformance.requirements import pyproject
+from conformance.tomlfiles import pyproject
 
 _BADGE = re.compile(r"img\.shields\.io/badge/((?:[^-\s)\"]|--)+)-((?:[^-\s)\"]|--)+)-")
 _YES = re.compile(r"\s*(?:✓|✔|✅|☑|yes\b|supported\b|ok\b)", re.IGNORECASE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import configparser
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from conformance.errors import ConfigError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from conformance.tomlfiles import pyproject
 
 
 @dataclass(frozen=True)
@@ -63,15 +58,6 @@ def python_claim(project: Path) -> Claim | None:
 def classifiers(project: Path) -> list[str]:
     """The trove classifiers of the project, as it lists them."""
     return _texts(_table(pyproject(project), "project").get("classifiers"))
-
-
-def pyproject(project: Path) -> dict[str, Any]:
-    """The project's pyproject.toml; an empty table where there is none."""
-    path = project / "pyproject.toml"
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
 def _declared(table: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from conformance import entrypoints
 from conformance.errors import ConfigError
 from conformance.keys import files_digest
+from conformance.tomlfiles import pyproject
 
 if TYPE_CHECKING:
     from conformance.config import Config
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 #: Four series of transformers claim a torch that they do not run with (conformance/subjects/opt.py says which).
 _TRANSFORMERS = "transformers[torch]!=4.50.*,!=4.51.*,!=5.14.*,!=5.19.*"
@@ -69,8 +64,8 @@ def spec(text: str, config: Config, *, alias: str = "", requirements: Sequence[s
         _check_requirement(requirement)
     if text in BUILTIN and not configured:
         return SubjectSpec(alias=text, reference=f"conformance.subjects.{text}:SUBJECT", requirements=(*BUILTIN[text], *wanted))
-    pyproject = _pyproject(config.project)
-    announced = None if configured else entrypoints.find(text, pyproject)
+    table = pyproject(config.project)
+    announced = None if configured else entrypoints.find(text, table)
     reference = announced.reference if announced else str(configured.get("build", text))
     named = text if configured or announced else ""
     if announced and announced.requirement:
@@ -81,9 +76,9 @@ def spec(text: str, config: Config, *, alias: str = "", requirements: Sequence[s
         roots = (config.project,) if place == "nanochat" else ()
         return SubjectSpec(alias=_alias(alias or named or name), reference=reference, requirements=(*library, *wanted), roots=roots)
     reference, roots = _placed(reference, config.project)
-    project = _project(config.project, reference, pyproject)
-    own = _alias(alias or named or _told(reference))
-    return SubjectSpec(alias=own, reference=reference, requirements=(*project, *wanted), roots=roots, own=True)
+    project = _project(config.project, reference, table)
+    called = _alias(alias or named or _told(reference))
+    return SubjectSpec(alias=called, reference=reference, requirements=(*project, *wanted), roots=roots, own=True)
 
 
 def specs(texts: Sequence[str], config: Config, *, alias: str = "", requirements: Sequence[str] = ()) -> tuple[SubjectSpec, ...]:
@@ -136,11 +131,6 @@ def _placed(reference: str, project: Path) -> tuple[str, tuple[Path, ...]]:
         )
     source = project / "src"
     return reference, (source, project) if source.is_dir() else (project,)
-
-
-def _pyproject(project: Path) -> dict[str, Any]:
-    path = project / "pyproject.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _project(project: Path, reference: str, table: dict[str, Any]) -> tuple[str, ...]:

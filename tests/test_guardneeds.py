@@ -61,8 +61,8 @@ def test_a_case_uses_a_guard_through_the_file_s_own_helpers(tmp_path: Path) -> N
         ("[[without]]\nguard = 3\nway = 'x'\ncases = ['a']", "entry 1: write guard and way as texts"),
         ("[[without]]\nguard = 'a'\nway = 'x'\ncases = []", "entry 1"),
         ("without = [3]", "entry 1"),
-        ("[[without", "is no TOML"),
-        (b"\xff", "is no TOML"),
+        ("[[without", "not valid TOML"),
+        (b"\xff", "not valid TOML"),
         (None, "cannot be read"),
     ],
 )

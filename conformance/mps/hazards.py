@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,12 +12,8 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from conformance import tomlfiles
 from conformance.mps.answers import Answer
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DATA = Path(__file__).parent.parent / "data" / "hazards.toml"
 EFFECTS = ("raises", "aborts", "wrong")
@@ -88,7 +83,7 @@ class Hazard:
 @functools.cache
 def known() -> tuple[Hazard, ...]:
     """Every entry, in the order of the file."""
-    return tuple(_hazard(entry) for entry in tomllib.loads(DATA.read_text(encoding="utf-8"))["hazard"])
+    return tuple(_hazard(entry) for entry in tomlfiles.read(DATA)["hazard"])
 
 
 def lowest_macos(release: str) -> str:
