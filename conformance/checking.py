@@ -10,15 +10,15 @@ from datetime import date
 
 from packaging.version import Version
 
-from conformance import apis, declared, matrix, results
+from conformance import apis, claimwidth, matrix, results
 from conformance.cells import Cell, this_platform
 from conformance.config import Config, Release
-from conformance.errors import ConformanceError, NoEnvironmentError
+from conformance.errors import NoEnvironmentError
 from conformance.expectations import Expectation
 from conformance.gate import judge
 from conformance.plan import Plan, Selection
 from conformance.report import build
-from conformance.report.check import lines, standings
+from conformance.report.check import lines, outcomes_by_release
 from conformance.subjectspecs import SubjectSpec
 from conformance.supervisor import Options
 
@@ -49,30 +49,34 @@ def _newer_apis(plan: Plan, models: Sequence[SubjectSpec], config: Config) -> li
     return ["", f"newer than torch {lowest}, by its source", *(f"  {line}" for line in told)] if found else []
 
 
-def _claims(plan: Plan, models: Sequence[SubjectSpec], config: Config, cells: Sequence[results.CellResult]) -> list[str]:
-    """What the project's pyproject claims, where models of its own were checked."""
-    own = {model.alias for model in models if model.own}
-    if not own or not (config.project / "pyproject.toml").is_file():
+def _claimed(config: Config, own: set[str]) -> claimwidth.Claimed | None:
+    """What the project claims, where models of its own are checked and it has a pyproject."""
+    return claimwidth.claimed(config.project) if own and (config.project / "pyproject.toml").is_file() else None
+
+
+def _claims(plan: Plan, claimed: claimwidth.Claimed | None, own: set[str], cells: Sequence[results.CellResult]) -> list[str]:
+    """How what the project claims stands to what was measured."""
+    if claimed is None:
         return []
     pythons = {planned.cell.version: planned.cell.python for planned in plan.cells}
-    told = declared.lines(declared.read(config.project), standings(cells, own), pythons)
+    told = claimwidth.lines(claimed, outcomes_by_release(cells, own), pythons)
     return ["", "what its pyproject claims", *told]
 
 
 def check(config: Config, plan: Plan, options: Options, models: Sequence[SubjectSpec], expectations: Sequence[Expectation]) -> int:
     """Run the plan, build the report, print what it says of each model; 1 where a check fails, 4 or 5 as the matrix has them."""
+    own = {model.alias for model in models if model.own}
+    claimed = _claimed(config, own)  # a file that cannot be read is told before anything runs
     failed = 0
     try:
         matrix.run(config, plan, options)
-    except ConformanceError as error:
-        if error.exit_code != 4:
-            raise
+    except NoEnvironmentError as error:
         print(f"conformance: {error}", file=sys.stderr)
         failed = error.exit_code
     found = results.read(config.reports, {str(cell.cell) for cell in plan.cells})
     judgement = judge(found, expectations, date.today())
     page = build(found, expectations, judgement, config.reports)
     told = [line for model in models for line in lines(found.cells, model.alias)]
-    print("\n".join([*told, *_claims(plan, models, config, found.cells), *_newer_apis(plan, models, config)]))
+    print("\n".join([*told, *_claims(plan, claimed, own, found.cells), *_newer_apis(plan, models, config)]))
     print(f"report: {page}")
     return failed or judgement.exit_code

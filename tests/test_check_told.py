@@ -10,11 +10,11 @@ import pytest
 from builders import cell, record, result
 from conftest import ROOT
 
-from conformance import configfile, declared, subjectspecs
+from conformance import claimwidth, configfile, subjectspecs
 from conformance.advice import advice
 from conformance.drift import ulps
 from conformance.plan import CaseFile, Selection, case_files
-from conformance.report.check import lines, standings
+from conformance.report.check import lines, outcomes_by_release
 
 WRONG = {
     "verdict": "wrong",
@@ -117,8 +117,8 @@ CLAIMING = '[project]\nname = "pkg"\nrequires-python = ">=3.11"\ndependencies = 
 def _claims(tmp_path: Path, *outcomes: tuple[str, str], pyproject: str = CLAIMING) -> str:
     (tmp_path / "pyproject.toml").write_text(pyproject, encoding="utf-8")
     cells = [(where, [record(where, "init.subject_copies[net]", verdict)]) for torch, verdict in outcomes for where in [cell(torch)]]
-    found = standings(result(*cells).cells, {"net"})
-    return "\n".join(declared.lines(declared.read(tmp_path), found, dict.fromkeys(found, "3.10")))
+    found = outcomes_by_release(result(*cells).cells, {"net"})
+    return "\n".join(claimwidth.lines(claimwidth.claimed(tmp_path), found, dict.fromkeys(found, "3.10")))
 
 
 def test_a_claim_that_is_too_wide_is_told_with_its_loudness(tmp_path: Path) -> None:
@@ -138,6 +138,13 @@ def test_a_claim_that_holds_and_one_that_is_not_made(tmp_path: Path) -> None:
     assert "holds on every measured release" in _claims(tmp_path, ("2.9.1", "pass"))
     assert "no release of it was measured" in _claims(tmp_path, ("2.8.0", "raises"))
     assert "nothing of torch" in _claims(tmp_path, ("2.8.0", "pass"), pyproject="[project]\nname = 'pkg'\n")
+
+
+def test_claims_of_other_files_and_tools_are_told_with_their_place(tmp_path: Path) -> None:
+    (tmp_path / "setup.cfg").write_text("[options]\ninstall_requires =\n    torch<2.9\n", encoding="utf-8")
+    told = _claims(tmp_path, ("2.8.0", "raises"), pyproject='[tool.poetry.dependencies]\ntorch = "^2.1"\n')
+    assert "torch<2.9 (setup.cfg [options] install_requires): too wide, 2.8.0 fails loudly" in told
+    assert "torch<3,>=2.1 (pyproject.toml [tool.poetry.dependencies] torch): too wide, 2.8.0 fails loudly" in told
 
 
 def test_what_was_not_measured_claims_nothing(tmp_path: Path) -> None:

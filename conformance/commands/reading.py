@@ -85,7 +85,7 @@ def _publish(config: Config, result: ResultSet, folder: Path, accepted: list[str
     return decisions.exit_code
 
 
-def build_report(config: Config, cells: set[str] | None) -> int:
+def build_report(config: Config, cells: set[str]) -> int:
     """Read, judge and write the report, and say what changed against the published columns; returns the gate's exit code."""
     from conformance import results
 

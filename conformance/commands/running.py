@@ -14,7 +14,7 @@ from conformance.artifacts import write_json
 from conformance.commands.arguments import Adder, add_options, add_selection, config_of, options_of, selection_of
 from conformance.commands.reading import build_report
 from conformance.config import Config
-from conformance.errors import ConformanceError, first_exit_code
+from conformance.errors import NoEnvironmentError, first_exit_code
 
 
 def add(command: Adder) -> None:
@@ -77,9 +77,7 @@ def matrix(arguments: argparse.Namespace) -> int:
     ran = 0
     try:
         matrices.run(config, plan, options_of(arguments))
-    except ConformanceError as error:
-        if error.exit_code != 4:
-            raise
+    except NoEnvironmentError as error:
         print(f"conformance: {error}", file=sys.stderr)
         ran = error.exit_code
     return first_exit_code(ran, build_report(config, {str(cell.cell) for cell in plan.cells}))

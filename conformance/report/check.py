@@ -10,8 +10,8 @@ from packaging.version import Version
 from conformance import drift
 from conformance.advice import UNASKED, advice
 from conformance.artifacts import Record
+from conformance.claimwidth import Outcome
 from conformance.compare import intervals, spans
-from conformance.declared import Standing
 from conformance.incell.verdicts import Stage, Verdict
 from conformance.plaintext import one_line
 from conformance.report.grid import SIGNS
@@ -189,14 +189,14 @@ def _about(cell: CellResult, aliases: Collection[str]) -> dict[str, Record]:
     return {case: record for case, record in cell.outcomes().items() if record["subject"] is None or record["subject"] in aliases}
 
 
-def standings(cells: Sequence[CellResult], aliases: Collection[str]) -> dict[Version, Standing]:
+def outcomes_by_release(cells: Sequence[CellResult], aliases: Collection[str]) -> dict[Version, Outcome]:
     """How each release did in eager mode, the worst of its devices: what a requirement on torch promises."""
     found: dict[Version, list[Record]] = {}
     for cell in cells:
         own = [record for case, record in _about(cell, aliases).items() if case.startswith(USES[EAGER])]
         found.setdefault(cell.cell.version, []).extend(own)
     return {
-        version: Standing(_worst(records), tuple(record for record in records if Verdict(record["verdict"]) in LOUDNESS))
+        version: Outcome(_worst(records), tuple(record for record in records if Verdict(record["verdict"]) in LOUDNESS))
         for version, records in found.items()
     }
 
