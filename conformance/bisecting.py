@@ -10,9 +10,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from conformance import nightlies, plan, results, selectors
-from conformance.bisected import Asked, Found
-from conformance.bisection import History, Measure, search
+from conformance.bisectresult import Asked, Found
 from conformance.cells import this_platform
+from conformance.changesearch import History, Measure, search
 from conformance.config import Config, Release
 from conformance.errors import ConfigError, InstallError
 from conformance.onecase import OneCase

@@ -17,8 +17,8 @@ from conftest import ENVIRONMENTS, project_with, run_conformance, run_here
 from packaging.version import Version
 
 from conformance import configfile, nightlies
-from conformance.bisection import History, search
 from conformance.cells import this_platform
+from conformance.changesearch import History, search
 from conformance.errors import InstallError
 from conformance.readings import Reading
 from conformance.results import CellResult

@@ -28,8 +28,8 @@ def add(command: Adder) -> None:
 
 def bisect(arguments: argparse.Namespace) -> int:
     """Search, print the answer, write the reproduction; 0 where a change was found, 1 where none was."""
-    from conformance.bisected import Asked, reproduce
     from conformance.bisecting import bisect as search
+    from conformance.bisectresult import Asked, reproduce
 
     config = config_of(arguments)
     model = subjectspecs.spec(arguments.subject, config, requirements=arguments.requirements) if arguments.subject else None

@@ -83,5 +83,5 @@ def releases(arguments: argparse.Namespace) -> int:
     found = known.new(config, known.asked_of_uv)
     print("\n".join(map(str, found)), end="\n" if found else "")
     if arguments.write and found:
-        print(f"written to {known.add(config, found)}")
+        print(f"written to {known.add(config, found).relative_to(config.project)}")
     return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from conformance import plan, reproduction
 from conformance.artifacts import write_bytes
-from conformance.bisection import History
+from conformance.changesearch import History
 from conformance.config import Config, Release
 from conformance.globalnames import NotSliceableError
 from conformance.onecase import OneCase
