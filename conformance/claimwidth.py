@@ -13,8 +13,14 @@ from conformance.compare import UNKNOWN, intervals
 from conformance.incell.verdicts import Verdict
 from conformance.requirements import Claim, python_claim, torch_claims
 
-#: Verdicts that nobody hears of while the model runs.
-_SILENT = (Verdict.WRONG, Verdict.UNEXERCISED)
+#: How loud each verdict is, in words: of a silent one nobody hears while the model runs. The others say nothing of the model.
+LOUDNESS = {
+    Verdict.WRONG: "silent",
+    Verdict.UNEXERCISED: "silent",
+    Verdict.RAISES: "loud",
+    Verdict.CRASH: "loud",
+    Verdict.TIMEOUT: "loud",
+}
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ def _told(claim: Claim) -> str:
 
 def _how(faults: Sequence[Record]) -> str:
     """Loudly or in silence, and the check that says so; the silent one where there are both."""
-    silent = [record for record in faults if Verdict(record["verdict"]) in _SILENT]
+    silent = [record for record in faults if LOUDNESS[Verdict(record["verdict"])] == "silent"]
     first = (silent or list(faults))[0]
     more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
     return f"{'in silence' if silent else 'loudly'} ({first['case'].partition('[')[0].replace('.subject_', '.')}{more})"

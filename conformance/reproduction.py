@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance import __version__
+from conformance.casemarks import Marks, chosen, marks_of
 from conformance.globalnames import Definition, NotSliceableError, Outside, Source, source
-from conformance.parameters import Marks, chosen, marks_of
 from conformance.slicing import Slice
 
 _PACKAGE = Path(__file__).parent

@@ -67,10 +67,9 @@ def _of_cell(cell: CellResult, result: ResultSet, expectations: Sequence[Expecta
         return Support(State.UNKNOWN, why=why)
     verdicts: Counter[str] = Counter()
     open_, lost = [], 0
-    numbers = [entry for entry in expectations if entry.verdict is Verdict.PASS]
     for case, record in cell.outcomes().items():
         verdict = Verdict(record["verdict"])
-        if regressed(record, numbers) is not None:
+        if regressed(record, expectations) is not None:
             open_.append((case, "regression"))
         elif not verdict.deviates:
             verdicts[verdict.value] += 1

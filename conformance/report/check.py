@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from packaging.version import Version
@@ -10,21 +10,13 @@ from packaging.version import Version
 from conformance import drift
 from conformance.advice import UNASKED, advice
 from conformance.artifacts import Record
-from conformance.claimwidth import Outcome
+from conformance.claimwidth import LOUDNESS, Outcome
 from conformance.compare import intervals, spans
-from conformance.incell.verdicts import Stage, Verdict
+from conformance.incell.verdicts import Stage, Verdict, worst
 from conformance.plaintext import one_line
 from conformance.report.grid import SIGNS
 from conformance.results import CellResult
 
-#: How loud each verdict is, in words.
-LOUDNESS = {
-    Verdict.WRONG: "silent",
-    Verdict.UNEXERCISED: "silent",
-    Verdict.RAISES: "loud",
-    Verdict.CRASH: "loud",
-    Verdict.TIMEOUT: "loud",
-}
 #: Lines of our own cases and instruments are not what a user can mend.
 _OURS = ("<cases", "<conformance>")
 #: Each use of a model and what the ids of its checks begin with.
@@ -201,9 +193,7 @@ def outcomes_by_release(cells: Sequence[CellResult], aliases: Collection[str]) -
     }
 
 
-def _worst(records: object) -> Verdict | None:
+def _worst(records: Iterable[Record]) -> Verdict | None:
     """The worst verdict; what is unsupported passes, as nothing is wrong there; None where nothing was measured."""
-    verdicts = sorted((Verdict(record["verdict"]) for record in records), key=lambda verdict: verdict.severity)  # type: ignore[attr-defined]
-    if not verdicts:
-        return None
-    return Verdict.PASS if verdicts[0] in (Verdict.PASS, Verdict.UNSUPPORTED) else verdicts[0]
+    found = worst(Verdict(record["verdict"]) for record in records)
+    return Verdict.PASS if found is Verdict.UNSUPPORTED else found
