@@ -21,7 +21,6 @@ from conformance.errors import ConfigError
 from conformance.incell.verdicts import Stage, Verdict, worst
 from conformance.selectors import matches
 
-_PACKAGE = "conformance.guards"
 _GUARDS = Path(__file__).parent / "guards"
 
 
@@ -153,48 +152,6 @@ def _offered() -> list[str]:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return [str(name) for name in ast.literal_eval(node.value)]
     return []
-
-
-def users(files: Iterable[Path]) -> dict[str, list[str]]:
-    """Guard -> the cases, without their brackets, whose code uses it, found in the source of case files `<family>/test_*.py`."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for path in files:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        imported = {
-            alias.asname or alias.name: alias.name
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_PACKAGE)
-            for alias in node.names
-        }
-        for case, names in _names_of_cases(tree):
-            for name in names & imported.keys():
-                found[imported[name]].add(f"{path.parent.name}.{case}")
-    return {guard: sorted(cases) for guard, cases in sorted(found.items())}
-
-
-def _names_of_cases(tree: ast.Module) -> Iterable[tuple[str, set[str]]]:
-    """Each case function of a file, and every name that it uses, through the file's own functions, classes and tables too."""
-    uses: dict[str, set[str]] = {}
-    for node in tree.body:
-        names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            uses[node.name] = names
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                uses[ast.unparse(target)] = names
-    for name in uses:
-        if name.startswith("test_"):
-            yield name.removeprefix("test_"), _reached(name, uses)
-
-
-def _reached(name: str, uses: Mapping[str, set[str]]) -> set[str]:
-    reached: set[str] = set()
-    ahead = [name]
-    while ahead:
-        for one in uses.get(ahead.pop(), set()) - reached:
-            reached.add(one)
-            ahead.append(one)
-    return reached
 
 
 def _span(versions: Sequence[Version]) -> str:

@@ -10,7 +10,8 @@ import pytest
 from conformance import guardneeds
 from conformance.config import builtin_cases
 from conformance.errors import ConfigError
-from conformance.guardneeds import guards, users, ways
+from conformance.guardneeds import guards, ways
+from conformance.report.sources import SourceFile, case_sources, guard_users
 
 
 def _cases() -> set[str]:
@@ -41,18 +42,19 @@ def test_guards_are_read_from_source_with_what_they_do() -> None:
     assert not [name for name, what in offered.items() if not what]
 
 
-def test_a_case_uses_a_guard_through_the_file_s_own_helpers(tmp_path: Path) -> None:
-    path = tmp_path / "init" / "test_norms.py"
-    path.parent.mkdir()
-    path.write_text(
+def test_a_case_uses_a_guard_through_the_file_s_own_helpers_and_not_by_its_wrong_twin() -> None:
+    text = (
         "from conformance.guards import rms_norm as norm, sdpa\n"
         "WAYS = {'guard': norm}\n"
         "def helper(how): return WAYS[how]\n"
         "def test_direct(): norm(1)\n"
         "def test_by_helper(): helper('guard')\n"
-        "def test_none(): pass\n"
+        "def wrong(): sdpa(1)\n"
+        "@catches(wrong, right=print)\n"
+        "def test_none(right): pass\n"
     )
-    assert users([path]) == {"rms_norm": ["init.by_helper", "init.direct"]}
+    sources = case_sources([SourceFile("init.norms", "init/test_norms.py", text)])
+    assert guard_users(sources) == {"rms_norm": ["init.by_helper", "init.direct"]}
 
 
 @pytest.mark.parametrize(

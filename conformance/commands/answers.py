@@ -10,7 +10,7 @@ from conformance import results
 from conformance.columns import Group, groups
 from conformance.commands.arguments import Adder, config_of, expectations_of
 from conformance.comparison import Comparison, compare_columns, compare_sets
-from conformance.config import Config, builtin_cases
+from conformance.config import Config
 from conformance.errors import ConfigError, NothingSelectedError
 from conformance.selectors import chosen, close_matches
 
@@ -38,20 +38,21 @@ def show(arguments: argparse.Namespace) -> int:
 
         lines = release.answer(columns, arguments.release, expectations_of(config))
     elif arguments.guard or arguments.floor:
-        lines = _guard(columns, arguments.guard, arguments.floor)
+        lines = _guard(config, columns, arguments.guard, arguments.floor)
     else:
         lines = _named(config, columns, arguments.name)
     print("\n".join(lines))
     return 0
 
 
-def _guard(columns: list[Group], name: str | None, floor: str | None) -> list[str]:
-    from conformance import guardneeds
+def _guard(config: Config, columns: list[Group], name: str | None, floor: str | None) -> list[str]:
+    from conformance import guardneeds, plan
     from conformance.answers import guard
+    from conformance.report.sources import case_sources, guard_users, read_files
 
     if floor:
         return guard.droppable(columns, guardneeds.ways(), floor)
-    users = guardneeds.users(sorted(builtin_cases().glob("*/test_*.py")))
+    users = guard_users(case_sources(read_files(plan.case_files(config, plan.Selection()))))
     return guard.answer(columns, guardneeds.ways(), guardneeds.guards(), users, name or "")
 
 

@@ -89,6 +89,15 @@ def case_sources(files: Iterable[SourceFile]) -> dict[str, CaseSource]:
     return found
 
 
+def guard_users(sources: Mapping[str, CaseSource]) -> dict[str, list[str]]:
+    """Guard -> the cases, without their brackets, that go through it."""
+    found: dict[str, list[str]] = {}
+    for case, source in sorted(sources.items()):
+        for guard in sorted(source.guards):
+            found.setdefault(guard, []).append(case)
+    return found
+
+
 def _case(name: str, node: ast.FunctionDef, module: _Module, file: SourceFile) -> CaseSource:
     title, _, rest = (ast.get_docstring(node) or "").partition("\n")
     right, wrong = _pair(node, module)
