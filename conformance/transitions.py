@@ -65,17 +65,15 @@ def history(group: Group, case: str) -> list[Outcome]:
     return [worst_of(found[version]) for version in sorted(found)]
 
 
-def transitions(group: Group, found: Histories | None = None) -> list[Transition]:
+def transitions(group: Group) -> list[Transition]:
     """What changed at each measured release of a group but the first, oldest first; an empty difference where nothing did.
 
-    A case that no older release knows counts as appeared, one that the release before had and this one has not as vanished. `found` are
-    the histories of the group, where the caller has them.
+    A case that no older release knows counts as appeared, one that the release before had and this one has not as vanished.
     """
-    found = histories(group) if found is None else found
     releases = sorted({column.version for column in group.columns if column.measured})
     before: dict[Version, dict[str, Outcome]] = {version: {} for version in releases}
     after: dict[Version, dict[str, Outcome]] = {version: {} for version in releases}
-    for case, outcomes in found.items():
+    for case, outcomes in histories(group).items():
         after[outcomes[0].version][case] = outcomes[0]
         for older, newer in pairwise(outcomes):
             before[newer.version][case] = older

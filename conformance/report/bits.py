@@ -61,24 +61,6 @@ class Series:
         return told
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """Series whose bits change at the same releases, in the same group of columns."""
-
-    group: str
-    runs: list[Run]
-    members: list[Series]
-
-
-def patterns(changed: Sequence[Series]) -> list[Pattern]:
-    """The changed series by where they change; the pattern with most members first."""
-    found: dict[tuple[object, ...], list[Series]] = defaultdict(list)
-    for each in changed:
-        found[each.group, tuple((run.label, run.releases) for run in each.runs)].append(each)
-    ordered = sorted(found.values(), key=lambda members: -len(members))
-    return [Pattern(members[0].group, members[0].runs, members) for members in ordered]
-
-
 def series(groups: Sequence[Group]) -> list[Series]:
     """Every digest's series, by case, observation and group; those of one release only are left out."""
     found: list[Series] = []

@@ -12,7 +12,7 @@ from packaging.version import Version
 from conformance.artifacts import Record
 from conformance.columns import Column, Group
 from conformance.compare import classes
-from conformance.differences import Outcome, number, worst_of
+from conformance.differences import number
 from conformance.incell.verdicts import Verdict
 from conformance.report import addresses
 from conformance.report.plots import Plot
@@ -20,7 +20,7 @@ from conformance.report.rendering import render
 from conformance.report.timeline import Span, Timeline, timelines
 from conformance.report.upstream import issue
 from conformance.report.view import Row, View
-from conformance.transitions import Edge, edges
+from conformance.transitions import Edge, edges, history
 
 #: Variants that are listed on each other's pages; of more, the family's page holds the list.
 LISTED = 40
@@ -125,13 +125,9 @@ def _edges(view: View, row: Row) -> Iterator[tuple[Group, Edge]]:
     """The neighbours on both sides of every break and every cure, in each group of columns."""
     if len(row.verdicts) == 1:
         return
-    for group, records in view.split(row):
-        found: dict[Version, list[Outcome]] = defaultdict(list)
-        for column, record in zip(group.columns, records, strict=True):
-            if record is not None and (outcome := Outcome(column.cell, column.version, record)).known:
-                found[column.version].append(outcome)
-        history = [worst_of(found[version]) for version in sorted(found)]
-        yield from ((group, edge) for edge in edges(history, [column.version for column in group.columns]))
+    for group in view.groups:
+        planned = [column.version for column in group.columns]
+        yield from ((group, edge) for edge in edges(history(group, row.case), planned))
 
 
 def _observed(view: View, row: Row) -> Iterator[Observed]:

@@ -1,4 +1,4 @@
-"""The grids of the page: the counts of each family in each cell, and every case's verdict in every cell."""
+"""What a table of verdicts is made of: the sign and the meaning of each verdict, the order of families, and their counts in a cell."""
 
 from __future__ import annotations
 
@@ -48,11 +48,6 @@ def families(groups: Sequence[Group]) -> list[str]:
     """The families that have a record: the project's own in their order, then others by name."""
     found = {record["family"] for group in groups for column in group.columns for record in column.outcomes.values()}
     return [name for name in FAMILIES if name in found] + sorted(found - set(FAMILIES))
-
-
-def counts(groups: Sequence[Group], family: str) -> list[Count | None]:
-    """For each column, the counts of a family: None where the column was not measured."""
-    return [count(column, family) if column.measured else None for group in groups for column in group.columns]
 
 
 def count(column: Column, family: str) -> Count:

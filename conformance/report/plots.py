@@ -24,16 +24,6 @@ class Plot:
         return len({value for _, value in self.points}) == 1
 
     @property
-    def low(self) -> str:
-        """The least value."""
-        return number(min(value for _, value in self.points))
-
-    @property
-    def high(self) -> str:
-        """The greatest value."""
-        return number(max(value for _, value in self.points))
-
-    @property
     def values(self) -> str:
         """All values in words, runs of equal ones together."""
         runs: list[list[tuple[str, float]]] = []

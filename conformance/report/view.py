@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
@@ -133,10 +133,7 @@ class View:
     @cached_property
     def transitions(self) -> list[tuple[Group, Transition]]:
         """What changed at each release in each group of columns, the newest release first. Cells that do not count take no part."""
-        found = []
-        for group in self.groups:
-            sound = [column for column in group.columns if not column.result.grey and not column.result.controls_off]
-            found += [(group, each) for each in transitions(replace(group, columns=sound))]
+        found = [(group, each) for group in self.groups for each in transitions(group.sound)]
         return sorted(found, key=lambda pair: pair[1].version, reverse=True)
 
     @cached_property
