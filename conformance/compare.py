@@ -166,7 +166,7 @@ def classes(values: Mapping[Version, str | None]) -> list[Run]:
         digest = values[version]
         if digest is None:
             continue
-        label = labels.setdefault(digest, _label(len(labels)))
+        label = labels.setdefault(digest, class_letter(len(labels)))
         if runs and runs[-1].digest == digest:
             runs[-1] = Run(label, digest, (*runs[-1].releases, version))
         else:
@@ -174,10 +174,10 @@ def classes(values: Mapping[Version, str | None]) -> list[Run]:
     return runs
 
 
-def _label(index: int) -> str:
-    """0 -> A, 25 -> Z, 26 -> AA."""
+def class_letter(index: int) -> str:
+    """The label of a class by its number: 0 -> A, 25 -> Z, 26 -> AA."""
     head, tail = divmod(index, len(ascii_uppercase))
-    return (_label(head - 1) if head else "") + ascii_uppercase[tail]
+    return (class_letter(head - 1) if head else "") + ascii_uppercase[tail]
 
 
 def changes(values: Mapping[Version, str | None]) -> list[Change]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -12,8 +11,8 @@ from packaging.version import Version
 from conformance.artifacts import Record
 from conformance.cells import Cell
 from conformance.compare import UNKNOWN, worsened
-from conformance.frame import blamed, exception_of
 from conformance.incell.verdicts import Verdict
+from conformance.reasons import blamed, blamed_source, generic_reason, stated_reason
 
 #: Errors and other numbers that are not counts may move by this share before it counts as a change.
 SLACK = 0.1
@@ -28,7 +27,6 @@ _WORTH = (
     Verdict.WRONG,
 )
 _UNKNOWN = frozenset(verdict.value for verdict in UNKNOWN)
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
 class Outcome(NamedTuple):
@@ -111,7 +109,7 @@ class Cause:
     @property
     def reason(self) -> str:
         """Why, in the words of that record."""
-        return self.example["reason"] or exception_of(self.example) or "no reason recorded"
+        return stated_reason(self.example)
 
     @property
     def blame(self) -> str:
@@ -121,7 +119,7 @@ class Cause:
     @property
     def source(self) -> str:
         """The line of source that is blamed."""
-        return str((self.example["blame"] or {}).get("source") or "")
+        return blamed_source(self.example)
 
     @property
     def cases(self) -> list[str]:
@@ -180,11 +178,6 @@ def causes(moves: Iterable[Move]) -> list[Cause]:
         found.setdefault((move.before.verdict, move.after.verdict, blamed(told), generic_reason(told)), []).append(move)
     made = [Cause(key[0], key[1], members) for key, members in found.items()]
     return sorted(made, key=_gravity)
-
-
-def generic_reason(record: Record) -> str:
-    """The reason of a record, or its exception, with a sign in place of every number: what cases that fail alike have in common."""
-    return _NUMBERS.sub("#", record["reason"] or exception_of(record))
 
 
 def _gravity(cause: Cause) -> tuple[int, int, str]:

@@ -12,6 +12,7 @@ from conformance.artifacts import Record
 from conformance.coverage import covering
 from conformance.expectations import Expectation
 from conformance.plaintext import visible
+from conformance.reasons import blamed, exception_of
 from conformance.results import CellResult, ResultSet
 
 if TYPE_CHECKING:
@@ -105,18 +106,6 @@ def _device_ops(record: Record) -> tuple[int | None, str]:
     counted = record["device_ops"] or {}
     fallback = counted.get("fallback")
     return counted.get("on"), " ".join(str(name) for name in fallback) if isinstance(fallback, list) else ""
-
-
-def blamed(record: Record) -> str:
-    """Where the record puts the blame, as `file:line`; empty when it does not."""
-    blame = record["blame"]
-    return f"{blame['file']}:{blame['line']}" if blame else ""
-
-
-def exception_of(record: Record) -> str:
-    """The exception of the record, as `type: message`; empty without one."""
-    exception = record["exception"]
-    return f"{exception['type']}: {exception['message']}" if exception else ""
 
 
 def as_csv(result: ResultSet, expectations: Sequence[Expectation]) -> str:

@@ -1,4 +1,4 @@
-"""Text of records as one safe line: for a terminal, a log or a table, whatever the text holds."""
+"""Plain text for a terminal, a log or a table: that of records as one safe line, whatever it holds, and numbers with their noun."""
 
 from __future__ import annotations
 
@@ -25,3 +25,8 @@ def _escape(character: str) -> str:
     if character in "\n\t" or unicodedata.category(character) not in _UNSAFE:
         return character
     return character.encode("ascii", "backslashreplace").decode() if ord(character) > 127 else f"\\x{ord(character):02x}"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: `1 case`, `1,421 cases`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -13,10 +13,10 @@ from conformance.answers import markdown as markdowns
 from conformance.answers.sets import answer as told_sets
 from conformance.cli import main
 from conformance.columns import groups
-from conformance.comparison import compare_columns, compare_sets
 from conformance.errors import NothingSelectedError
 from conformance.expectations import parse
 from conformance.guardneeds import Way
+from conformance.setdifferences import compare_columns, compare_sets
 from tests.builders import cell as made_cell
 from tests.builders import grid, record, result, write_cell
 from tests.conftest import project_with

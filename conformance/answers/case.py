@@ -13,11 +13,11 @@ from conformance.columns import Group
 from conformance.compare import classes, intervals, measured_range
 from conformance.config import DEVICES
 from conformance.coverage import covering
-from conformance.differences import Outcome, digest, generic_reason
+from conformance.differences import Outcome, digest
 from conformance.expectations import Expectation
-from conformance.frame import blamed, exception_of
 from conformance.incell.verdicts import Verdict
 from conformance.plaintext import one_line
+from conformance.reasons import blamed, blamed_source, generic_reason, reason_of
 from conformance.transitions import Edge, edges, history
 
 #: More cases than this are listed by their intervals alone.
@@ -73,7 +73,7 @@ def _story(group: Group, case: str, outcomes: list[Outcome], expectations: Seque
 def _alike(record: Record, expectations: Sequence[Expectation]) -> tuple[object, ...]:
     entry = covering(record, expectations)
     ops = record["device_ops"]
-    return record["verdict"], generic_reason(record), blamed(record), entry.number if entry else 0, counted(ops) if ops else ""
+    return record["verdict"], generic_reason(record), blamed(record), entry.number if entry else 0, ops_told(ops) if ops else ""
 
 
 def _stretch(outcomes: list[Outcome], expectations: Sequence[Expectation]) -> Iterator[str]:
@@ -81,18 +81,18 @@ def _stretch(outcomes: list[Outcome], expectations: Sequence[Expectation]) -> It
     record = outcomes[0].record
     releases = list(dict.fromkeys(str(outcome.version) for outcome in outcomes))
     span = releases[0] if len(releases) == 1 else f"{releases[0]} to {releases[-1]}"
-    why = one_line(record["reason"] or exception_of(record), _WIDTH)
+    why = one_line(reason_of(record), _WIDTH)
     yield f"    {span:<18} {record['verdict']:<11} {why}".rstrip()
     if record["blame"]:
-        yield f"{'':23}{one_line(blamed(record), 120)}: {one_line(record['blame']['source'], 160)}"
+        yield f"{'':23}{one_line(blamed(record), 120)}: {one_line(blamed_source(record), 160)}"
     if record["device_ops"] is not None:
-        yield f"{'':23}{counted(record['device_ops'])}"
+        yield f"{'':23}{ops_told(record['device_ops'])}"
     entry = covering(record, expectations)
     if entry is not None:
         yield f"{'':23}expected: {one_line(entry.reason, 200)} ({one_line(entry.link, 200)}, review {entry.review})"
 
 
-def counted(ops: dict[str, object]) -> str:
+def ops_told(ops: dict[str, object]) -> str:
     """How many ops ran on the cell's device, and which fell back."""
     fallback = ops["fallback"] if isinstance(ops["fallback"], list) else []
     ran = "ops were not counted" if ops["on"] is None else f"{ops['on']} ops ran on the device"

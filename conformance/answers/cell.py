@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 from conformance.artifacts import Record
 from conformance.columns import Column
 from conformance.coverage import covering
-from conformance.differences import generic_reason
 from conformance.expectations import Expectation
-from conformance.frame import blamed, exception_of
 from conformance.incell.verdicts import Verdict
 from conformance.plaintext import one_line
+from conformance.reasons import blamed, blamed_source, generic_reason, stated_reason
 
 
 def answer(column: Column, expectations: Sequence[Expectation]) -> Iterator[str]:
@@ -40,7 +39,7 @@ def _by_cause(column: Column, expectations: Sequence[Expectation]) -> Iterator[s
         entry = covering(records[0], expectations)
         first = records[0]
         state = f" (expected: {one_line(entry.reason, 120)})" if entry else ""
-        yield f"  {first['verdict']}: {one_line(first['reason'] or exception_of(first) or 'no reason recorded', 300)}{state}"
+        yield f"  {first['verdict']}: {one_line(stated_reason(first), 300)}{state}"
         if blame:
-            yield f"      {one_line(blame, 120)}: {one_line(first['blame']['source'], 160)}"
+            yield f"      {one_line(blame, 120)}: {one_line(blamed_source(first), 160)}"
         yield from (f"      {one_line(record['case'], 200)}" for record in records)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from conformance.coverage import covering
 from conformance.differences import Cause, Difference, NumberMove
 from conformance.expectations import Expectation
-from conformance.plaintext import one_line
+from conformance.plaintext import counted, one_line
 
 
 def answer(difference: Difference, expectations: Sequence[Expectation] = ()) -> Iterator[str]:
@@ -49,17 +49,12 @@ def headline(difference: Difference) -> str:
     worse, better = (sum(len(cause.moves) for cause in causes) for causes in (difference.worse, difference.better))
     moved = [sum(move.worse is side for move in difference.numbers) for side in (True, False)]
     told = [
-        f"{worse} {_cases(worse)} got worse" if worse else "",
-        f"{better} got better" if better else "",
-        f"{sum(moved)} numbers moved ({moved[0]} for the worse)" if sum(moved) else "",
-        f"{len(difference.bits)} observations changed their bits" if difference.bits else "",
+        f"{counted(worse, 'case')} got worse" if worse else "",
+        f"{better:,} got better" if better else "",
+        f"{counted(sum(moved), 'number')} moved ({moved[0]:,} for the worse)" if sum(moved) else "",
+        f"{counted(len(difference.bits), 'observation')} changed bits" if difference.bits else "",
     ]
-    compared = f"{difference.compared:,} {_cases(difference.compared)} compared"
-    return f"{', '.join(each for each in told if each) or 'nothing changed'} ({compared})"
-
-
-def _cases(count: int) -> str:
-    return "case" if count == 1 else "cases"
+    return f"{', '.join(each for each in told if each) or 'nothing changed'} ({counted(difference.compared, 'case')} compared)"
 
 
 def _causes(title: str, causes: Sequence[Cause]) -> Iterator[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from conformance.answers.difference import headline
-from conformance.comparison import Comparison, Pair, lone
 from conformance.differences import Cause
 from conformance.markdown import code, escaped
 from conformance.plaintext import one_line
+from conformance.setdifferences import Comparison, Pair, lone
 
 #: Cases of one cause that are named; the JSON names all.
 NAMED = 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from conformance.answers import difference
-from conformance.comparison import Comparison, lone
 from conformance.expectations import Expectation
+from conformance.setdifferences import Comparison, lone
 
 
 def answer(comparison: Comparison, expectations: Sequence[Expectation] = ()) -> Iterator[str]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from conformance import results
 from conformance.columns import Group, groups
 from conformance.commands.arguments import Adder, config_of, expectations_of
-from conformance.comparison import Comparison, compare_columns, compare_sets
 from conformance.config import Config
 from conformance.errors import ConfigError, NothingSelectedError
 from conformance.selectors import chosen, close_matches
+from conformance.setdifferences import Comparison, compare_columns, compare_sets
 
 
 def add(command: Adder) -> None:

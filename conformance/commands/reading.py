@@ -94,7 +94,7 @@ def build_report(config: Config, cells: set[str]) -> int:
     published = results.read(config.reports / PUBLISHED, cells) if (config.reports / PUBLISHED).is_dir() else ResultSet()
     if {str(cell.cell) for cell in published.cells} & {str(cell.cell) for cell in result.cells}:
         from conformance.answers.sets import brief
-        from conformance.comparison import compare_sets
+        from conformance.setdifferences import compare_sets
 
         print("\n".join(brief(compare_sets(published, result))))
     return code

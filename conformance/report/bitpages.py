@@ -6,7 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from conformance.artifacts import Record
 from conformance.columns import Column, Group
+from conformance.compare import class_letter
+from conformance.differences import digest
 from conformance.report import addresses, paging
 from conformance.report.bits import Series
 from conformance.report.rendering import render
@@ -63,9 +66,7 @@ def observations(view: View, series: Sequence[Series]) -> list[Observation]:
     told: dict[tuple[str, str], list[Series]] = defaultdict(list)
     for each in series:
         told[each.case, each.name].append(each)
-    names = {
-        (row.case, name) for row in view.rows.values() for record in row.records if record for name in _digests(record["observations"])
-    }
+    names = {(row.case, name) for row in view.rows.values() for record in row.records if record for name in _with_digest(record)}
     found = [_observation(view, case, name, told.get((case, name), [])) for case, name in sorted(names)]
     return sorted(found, key=lambda each: not each.changes)
 
@@ -74,10 +75,10 @@ def _observation(view: View, case: str, name: str, series: list[Series]) -> Obse
     labels: dict[str, str] = {}
     strips: list[Strip] = []
     for group, records in view.split(view.rows[case]):
-        seen = [_digests(record["observations"]).get(name, "") if record else "" for record in records]
+        seen = [digest(record, name) if record else "" for record in records]
         if any(seen) or _has_digests(group):
-            for index, (column, digest) in enumerate(zip(group.columns, seen)):
-                label = labels.setdefault(digest, _letter(len(labels))) if digest else ""
+            for index, (column, bits) in enumerate(zip(group.columns, seen)):
+                label = labels.setdefault(bits, class_letter(len(labels))) if bits else ""
                 if index and strips[-1].label == label:
                     strips[-1].columns.append(column)
                 else:
@@ -92,16 +93,11 @@ def _sentence(each: Series, many: bool) -> str:
 
 
 def _has_digests(group: Group) -> bool:
-    return any(_digests(record["observations"]) for column in group.columns for record in column.outcomes.values())
+    return any(_with_digest(record) for column in group.columns for record in column.outcomes.values())
 
 
-def _digests(observations: dict[str, object]) -> dict[str, str]:
-    return {name: seen["digest"] for name, seen in observations.items() if isinstance(seen, dict) and isinstance(seen.get("digest"), str)}
-
-
-def _letter(index: int) -> str:
-    head, tail = divmod(index, 26)
-    return (_letter(head - 1) if head else "") + chr(ord("A") + tail)
+def _with_digest(record: Record) -> list[str]:
+    return [name for name in record["observations"] if digest(record, name)]
 
 
 def _address(number: int) -> str:

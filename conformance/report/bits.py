@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from conformance.columns import Group
 from conformance.compare import Change, Run, changes_between, classes
+from conformance.differences import digest
 
 #: Names that say no more of an observation than that it is what the case is about.
 _PLAIN_NAMES = frozenset({"bits", "digest", "values", "value", "result"})
@@ -69,10 +70,9 @@ def series(groups: Sequence[Group]) -> list[Series]:
         capabilities: dict[tuple[str, str], set[str]] = defaultdict(set)
         for column in group.columns:
             for case, record in column.outcomes.items():
-                for name, observed in record["observations"].items():
-                    digest = observed.get("digest") if isinstance(observed, dict) else None
-                    if isinstance(digest, str):
-                        digests[case, name][column.version].add(digest)
+                for name in record["observations"]:
+                    if seen := digest(record, name):
+                        digests[case, name][column.version].add(seen)
                         capabilities[case, name].add(column.result.fact("cpu", "capability"))
         for key, by_release in digests.items():
             runs = classes({version: "+".join(sorted(seen)) for version, seen in by_release.items()})

@@ -12,10 +12,9 @@ from conformance.artifacts import Record
 from conformance.columns import Group
 from conformance.compare import spans
 from conformance.coverage import covering
-from conformance.differences import generic_reason
 from conformance.expectations import Expectation
-from conformance.frame import blamed, exception_of
 from conformance.incell.verdicts import Verdict
+from conformance.reasons import blamed, blamed_source, generic_reason, stated_reason
 
 
 @dataclass
@@ -42,7 +41,7 @@ class Kind:
     @property
     def reason(self) -> str:
         """Why, in the words of the first record."""
-        return self.example["reason"] or exception_of(self.example) or "no reason recorded"
+        return stated_reason(self.example)
 
     @property
     def blame(self) -> str:
@@ -52,7 +51,7 @@ class Kind:
     @property
     def source(self) -> str:
         """The line of source that is blamed."""
-        return str((self.example["blame"] or {}).get("source") or "")
+        return blamed_source(self.example)
 
 
 def kinds(groups: Sequence[Group], expectations: Sequence[Expectation]) -> list[Kind]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from conformance.columns import Column, Group
 from conformance.incell.identity import FAMILIES
@@ -36,23 +35,12 @@ MEANINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Count:
-    """The verdicts of one family in one cell; `files` counts the whole files among them, whose number of cases nobody knows."""
-
-    verdicts: list[tuple[Verdict, int]]
-    files: int
-
-
 def families(groups: Sequence[Group]) -> list[str]:
     """The families that have a record: the project's own in their order, then others by name."""
     found = {record["family"] for group in groups for column in group.columns for record in column.outcomes.values()}
     return [name for name in FAMILIES if name in found] + sorted(found - set(FAMILIES))
 
 
-def count(column: Column, family: str) -> Count:
-    """The counts of a family in one column."""
-    records = [record for record in column.outcomes.values() if record["family"] == family]
-    counted = Counter(Verdict(record["verdict"]) for record in records)
-    files = sum(record["case"] in column.files for record in records)
-    return Count([(verdict, counted[verdict]) for verdict in Verdict if counted[verdict]], files)
+def counts(column: Column, family: str) -> Counter[Verdict]:
+    """How many cases of a family came to each verdict in one column."""
+    return Counter(Verdict(record["verdict"]) for record in column.outcomes.values() if record["family"] == family)

@@ -12,6 +12,7 @@ from conformance.columns import Group
 from conformance.coverage import covering
 from conformance.expectations import Expectation
 from conformance.incell.verdicts import Verdict
+from conformance.plaintext import counted
 
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
@@ -56,8 +57,8 @@ class Headline:
             if self.since == self.until
             else f" from {_day(self.since)} to {_day(self.until)}"
         )
-        lost = f"; {_count(self.unmeasured, 'planned cell')} not measured" if self.unmeasured else ""
-        return f"Measured {_count(self.cases, 'case')} on {span}{ends}, {', '.join(self.devices)}{when}{lost}."
+        lost = f"; {counted(self.unmeasured, 'planned cell')} not measured" if self.unmeasured else ""
+        return f"Measured {counted(self.cases, 'case')} on {span}{ends}, {', '.join(self.devices)}{when}{lost}."
 
     @property
     def answer(self) -> str:
@@ -65,14 +66,14 @@ class Headline:
         if not self.results:
             return "There is no result to speak of."
         if not self.deviations:
-            return f"None of {_count(self.results, 'result')} deviates."
+            return f"None of {counted(self.results, 'result')} deviates."
         listed = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.items() if verdict.deviates)
         expected = self.deviations - self.unexpected
         known = (
             "none of them expected" if not expected else "all of them expected" if not self.unexpected else f"{expected} of them expected"
         )
         verb = "deviates" if self.deviations == 1 else "deviate"
-        return f"{self.deviations:,} of {_count(self.results, 'result')} {verb} ({listed}), {known}."
+        return f"{self.deviations:,} of {counted(self.results, 'result')} {verb} ({listed}), {known}."
 
 
 def headline(groups: Sequence[Group], expectations: Sequence[Expectation]) -> Headline:
@@ -94,10 +95,6 @@ def headline(groups: Sequence[Group], expectations: Sequence[Expectation]) -> He
         since=days[0] if days else "",
         until=days[-1] if days else "",
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _day(text: str) -> str:

@@ -11,10 +11,10 @@ from conformance.artifacts import Record
 from conformance.columns import Column, Group
 from conformance.coverage import covering
 from conformance.expectations import Expectation
-from conformance.frame import blamed, exception_of
 from conformance.incell.records import SCHEMA
 from conformance.incell.verdicts import Verdict
 from conformance.plaintext import one_line, visible
+from conformance.reasons import blamed, blamed_source, exception_of, reason_of
 
 #: Verdict -> the element of a test case. What is expected becomes `skipped`, with the reason why.
 _ELEMENTS = {
@@ -65,7 +65,7 @@ def _case(case: str, record: Record, entry: Expectation | None) -> Iterator[str]
     if not element:
         yield f"{head}/>"
         return
-    why = record["reason"] or exception_of(record)
+    why = reason_of(record)
     expected = entry is not None and element == "skipped"
     message = f"expected {record['verdict']}: {entry.reason} ({entry.link})" if entry and expected else why
     yield f"{head}>"
@@ -77,7 +77,7 @@ def _case(case: str, record: Record, entry: Expectation | None) -> Iterator[str]
 def _text(record: Record) -> str:
     """All that the record says of why, as the text of its element."""
     exception = exception_of(record)
-    place = f"{blamed(record)}: {record['blame']['source']}" if record["blame"] else ""
+    place = f"{blamed(record)}: {blamed_source(record)}" if record["blame"] else ""
     parts = [record["reason"], exception if exception not in record["reason"] else "", place, record["output_tail"]]
     return escape(visible("\n".join(part for part in parts if part)))
 

@@ -12,8 +12,8 @@ from conformance.columns import Column, Group
 from conformance.compare import intervals, measured_range
 from conformance.coverage import covering
 from conformance.expectations import Expectation
-from conformance.frame import blamed, exception_of
 from conformance.incell.verdicts import Verdict
+from conformance.reasons import blamed, exception_of
 
 #: Version of the file. A field is added without a new version; one that changes its meaning or goes makes a new one.
 SCHEMA = 1

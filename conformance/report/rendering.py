@@ -14,7 +14,7 @@ from conformance import __version__
 from conformance.columns import Group
 from conformance.gate import Judgement
 from conformance.incell.verdicts import Verdict
-from conformance.plaintext import visible
+from conformance.plaintext import counted, visible
 from conformance.report import addresses
 from conformance.report.grid import MEANINGS, SIGNS
 from conformance.report.plots import number
@@ -86,11 +86,6 @@ def prose(text: str) -> Markup:
 def breakable(name: str) -> Markup:
     """An id that may be broken after its dots, underscores and brackets, and nowhere else."""
     return Markup(re.sub(r"([._\[-])", r"\1<wbr>", str(escape(visible(name)))))
-
-
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: `1 case`, `1,421 cases`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def sign(verdict: str) -> str:

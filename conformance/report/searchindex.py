@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from conformance.plaintext import one_line
+from conformance.reasons import reason_of
 from conformance.report import addresses
 from conformance.report.rendering import render
-from conformance.report.timeline import reason_of
 from conformance.report.view import Row, View
 
 #: Entries of one block.

@@ -92,10 +92,11 @@ def _text(column: Column, family: str, *, color: bool = False) -> str:
     """The counts of one family in one cell, passes first."""
     if not column.measured:
         return "not measured"
-    count = grid.count(column, family)
-    found = sorted(count.verdicts, key=lambda each: each[0] is not Verdict.PASS)
+    counts = grid.counts(column, family)
+    found = [(verdict, counts[verdict]) for verdict in (Verdict.PASS, *Verdict) if verdict in counts]
     parts = [
-        _painted(f"{number}{'' if verdict is Verdict.PASS else grid.SIGNS[verdict]}", verdict, color=color) for verdict, number in found
+        _painted(f"{number}{'' if verdict is Verdict.PASS else grid.SIGNS[verdict]}", verdict, color=color)
+        for verdict, number in dict(found).items()
     ]
     return " ".join(parts) or "·"
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from packaging.version import Version
-
 from conformance.artifacts import Record
 from conformance.columns import Column, Group
 from conformance.compare import intervals, measured_range
-from conformance.differences import generic_reason
 from conformance.expectations import Expectation
-from conformance.frame import blamed, exception_of
 from conformance.incell.verdicts import Verdict
+from conformance.reasons import blamed, generic_reason, reason_of
 from conformance.report.view import Row, View
 
 #: In place of an interval where the device, or the API there, is not there on any release.
@@ -80,15 +77,10 @@ class Timeline:
         return [span for span in self.spans if span.reason or span.entry]
 
 
-def reason_of(record: Record) -> str:
-    """Why a record is what it is: its reason, else its exception."""
-    return str(record["reason"]) or exception_of(record)
-
-
 def timelines(view: View, row: Row) -> Iterator[Timeline]:
     """The timeline of a case in each group of columns, in their order."""
     for group, records in view.split(row):
-        passes, tested = _interval(view, group, records)
+        passes, tested = _interval(view, group, row.case, records)
         yield Timeline(group, _spans(view, group.columns, records), passes, tested)
 
 
@@ -112,26 +104,14 @@ def _sameness(record: Record, entry: Expectation | None) -> tuple[str, str, int]
     return verdict, cause, entry.number if entry else -1
 
 
-def _interval(view: View, group: Group, records: list[Record | None]) -> tuple[str, str]:
+def _interval(view: View, group: Group, case: str, records: list[Record | None]) -> tuple[str, str]:
     """Where a case passes in a group, and what that rests on where it is not what the whole group was tested on."""
     pattern = (id(group), tuple(record["verdict"] if record else None for record in records))
     known = view.intervals
     if pattern not in known:
-        outcomes = _outcomes(group, records)
+        outcomes = group.verdicts(case)
         whole = measured_range({column.version: Verdict.PASS if column.measured else None for column in group.columns})
         tested = measured_range(outcomes)
         absent = outcomes and all(verdict is Verdict.UNSUPPORTED for verdict in outcomes.values())
         known[pattern] = (UNSUPPORTED if absent else intervals(outcomes), "" if tested == whole else tested)
     return known[pattern]
-
-
-def _outcomes(group: Group, records: list[Record | None]) -> dict[Version, Verdict | None]:
-    """Release -> the worst verdict there; None where the release was not measured. A release without such a case is left out."""
-    found: dict[Version, Verdict | None] = {}
-    for column, record in zip(group.columns, records, strict=True):
-        if record is not None:
-            verdict, held = Verdict(record["verdict"]), found.get(column.version)
-            found[column.version] = verdict if held is None or verdict.severity < held.severity else held
-        elif not column.measured:
-            found.setdefault(column.version, None)
-    return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 from conformance.artifacts import Record
 from conformance.columns import Column
 from conformance.plaintext import one_line, visible
+from conformance.reasons import reason_of
 from conformance.report.sources import CaseSource
-from conformance.report.timeline import Timeline, reason_of
+from conformance.report.timeline import Timeline
 from conformance.report.view import Row
 
 _OUTPUT = 2000
