@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import subprocess
-import sys
 import tempfile
 import urllib.error
 import urllib.request
@@ -14,13 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from conformance import interpreters
+from conformance import interpreters, tomlfiles
 from conformance.errors import ConformanceError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 #: Bytes that one request asks for at least: members that lie beside each other come together.
 _PIECE = 4 << 20
@@ -52,7 +46,7 @@ def find(release: str, python: str, platform: str) -> str:
         if done.returncode:
             kind = UnreachableError if done.returncode == _UV_FAILED else WheelError
             raise kind(f"torch {release}: uv finds no wheel: {done.stderr.strip()[-500:]}")
-        package = tomllib.loads(lock.read_text(encoding="utf-8"))["packages"][0]
+        package = tomlfiles.read(lock)["packages"][0]
     listed = [wheel.get("url") or Path(wheel["path"]).absolute().as_uri() for wheel in package.get("wheels", ())]
     fitting = sorted(url for url in listed if re.search(platform, url.rpartition("/")[2]))
     if not fitting:
