@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 CONFIG: Config = load(ROOT)
 ENTRIES = {
     family: catalogue.entries(case_files(CONFIG, Selection(families=(family,))))
-    for family in ("init", "fallbacks", "mps", "rope", "compile", "trace")
+    for family in ("init", "fallbacks", "mps", "rope", "compile", "trace", "lowering")
 }
 CASES = [entry for found in ENTRIES.values() for entry in found]
 

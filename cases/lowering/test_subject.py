@@ -13,7 +13,7 @@ from conformance.incell.marks import Twin
 from conformance.instruments import children
 from conformance.instruments.lowering import routes
 from conformance.instruments.lowering.journey import Journey, Luggage
-from conformance.instruments.lowering.subjects import pack_subject
+from conformance.instruments.lowering.subjects import SHAPES, pack_subject
 from conformance.instruments.models import AsItIs
 
 pytestmark = [host, requires("torch-mlir", "iree-base-compiler", "iree-base-runtime")]
@@ -41,7 +41,7 @@ def _taken(wrap: Wrap, subject: Any, route: str, shapes: str, backend: str, jour
 
 
 @subjects()
-@pytest.mark.parametrize("shapes", ["fixed", "length", "all"])
+@pytest.mark.parametrize("shapes", SHAPES)
 @routes.both
 @catches(Twin(EndsInMedian, "raises"), wrap=AsItIs)
 def test_subject_lowers(wrap: Wrap, subject: Any, route: str, shapes: str, journey: Journey) -> None:

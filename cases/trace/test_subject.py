@@ -40,7 +40,7 @@ def test_subject_fx_generalizes(capture: Code, subject: Any, device: torch.devic
     """A subject recorded by torch.fx answers all its variations like eager code.
 
     pytorch/pytorch#51803; what torch.fx cannot record it refuses, with the line: branches on sizes or values, and loops over them.
-    GPT and OPT: refused on 1.13 to 2.15.
+    GPT and OPT: refused on 2.0.1, 2.8.0 and 2.15.0.
     """
     with stage("build"):
         model = subject.build().to(device).eval()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-BOTH = ("script", "export")
-both = pytest.mark.parametrize("route", BOTH)
+both = pytest.mark.parametrize("route", ["script", "export"])
 script = pytest.mark.parametrize("route", ["script"])
 export = pytest.mark.parametrize("route", ["export"])
