@@ -167,12 +167,17 @@ def _shapes(module: nn.Module, arguments: Sequence[Any], dynamic: Dynamic, bound
 
 
 def dynamic_shapes(module: nn.Module, dynamic: Dynamic, bounds: Bounds) -> tuple[Any, ...]:
-    """`dynamic` as torch.export takes it from 2.2: the axes of each argument as Dim, equal names the same one."""
-    names = list(dict.fromkeys(name for axes in dynamic for name in axes.values()))
-    dims = {name: _dim(name, bounds.get(name)) for name in names}
-    shapes = tuple({axis: dims[name] for axis, name in axes.items()} or None for axes in dynamic)
+    """`dynamic` as torch.export takes it from 2.2 for this module."""
+    shapes = axes_as_dims(dynamic, bounds)
     kinds = [parameter.kind for parameter in inspect.signature(module.forward).parameters.values()]
     return (shapes,) if kinds == [inspect.Parameter.VAR_POSITIONAL] else shapes
+
+
+def axes_as_dims(dynamic: Dynamic, bounds: Bounds) -> tuple[Any, ...]:
+    """The axes of each argument as Dim, equal names the same one; None for an argument without any."""
+    names = list(dict.fromkeys(name for axes in dynamic for name in axes.values()))
+    dims = {name: _dim(name, bounds.get(name)) for name in names}
+    return tuple({axis: dims[name] for axis, name in axes.items()} or None for axes in dynamic)
 
 
 def _dim(name: str, bound: tuple[int, int] | None) -> Any:

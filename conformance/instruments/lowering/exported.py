@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from conformance.instruments.capture import Bounds, has_export
+from conformance.instruments.capture import Bounds, axes_as_dims, has_export
 from conformance.instruments.hooks import global_hooks_kept
 from conformance.instruments.lowering.blame import innermost
 from conformance.instruments.lowering.dialect import NotInDialectError, context
@@ -89,20 +89,10 @@ def export_model(
 ) -> Any:
     """The `torch.export.ExportedProgram` of a model that takes its weights as arguments, in non-strict mode, with all frames kept."""
     weights = weights_of(model)
-    shapes = _dynamic(varying, bounds or {})
+    shapes = axes_as_dims(varying, bounds or {})
     with global_hooks_kept(), all_frames_kept():
         options = {"dynamic_shapes": (dict.fromkeys(weights), shapes)} if any(varying) else {}
         return torch.export.export(Stateless(model), (weights, *arguments), strict=False, **options)
-
-
-def _dynamic(varying: Sequence[Mapping[int, str]], bounds: Bounds) -> tuple[Any, ...]:
-    names = dict.fromkeys(name for axes in varying for name in axes.values())
-    dims = {name: torch.export.Dim(name, **_range(bounds.get(name))) for name in names}
-    return tuple({axis: dims[name] for axis, name in axes.items()} or None for axes in varying)
-
-
-def _range(bound: tuple[int, int] | None) -> dict[str, int]:
-    return {} if bound is None else {"min": bound[0], "max": bound[1]}
 
 
 @contextlib.contextmanager

@@ -23,10 +23,6 @@ from conformance.instruments.lowering.passes import TO_BACKEND, TO_LINALG, Compi
 from conformance.instruments.lowering.program import Program
 from conformance.instruments.lowering.torchscript import import_trace
 
-#: The two ways into the torch dialect, and the two ways out of it.
-ROUTES = ("script", "export")
-BACKENDS = ("reference", "iree")
-
 #: Looking for the op to blame must not take longer than what failed.
 _CENSUS_LIMIT = children.Limit(seconds=3.0, megabytes=2_000)
 
@@ -107,7 +103,7 @@ class Journey:
             with self.stage("compile", backend):
                 return execution.compile_for_iree(Program(converted, program.weights, route), self.folder, self.run_limit), program
         with self.stage("lower"):
-            unsound = narrowings(passes, converted) if any(luggage.varying) else []
+            unsound = _narrowings(passes, converted) if any(luggage.varying) else []
             if unsound:
                 command = ["torch-mlir-opt", "program.mlir", f"-pass-pipeline=builtin.module({TO_LINALG})"]
                 raise LoweringError("the lowering to linalg is unsound", unsound, converted, command)
@@ -139,30 +135,41 @@ class Journey:
         if isinstance(error, (LoweringError, CompilerDeathError)) and error.program:
             self.artifact("program.mlir", error.program)
             self.artifact("reproduce.txt", error.command)
-        alone = self._blocking(luggage, captured, route)
+        alone, incomplete = self._blocking(luggage, captured, route)
         told = {each.message for each in alone} | {each.op for each in alone}
         first = [each for each in (error.complaints if isinstance(error, LoweringError) else ()) if not {each.message, each.op} & told]
         found = [*first, *alone]
-        self.observe("blocking", "; ".join(map(_told, found)) or "none by itself")
-        self.observe("blocking_ops", len(found), better="lower")
+        words = [*map(_told, found), *([f"others are not known: {incomplete}"] if incomplete else [])]
+        self.observe("blocking", "; ".join(words) or "none by itself")
+        if not incomplete:
+            self.observe("blocking_ops", len(found), better="lower")
         if isinstance(error, ChildDeathError):
             blamed = found[0] if found else None
             text = f"{error}, under work {_told(blamed)}" if blamed is not None else str(error)
             return ChildDeathError(error.verdict, text, error.signal, blamed.blame if blamed is not None else None)
         return error
 
-    def _blocking(self, luggage: Luggage, captured: Any, route: str) -> list[Complaint]:
-        """Every op that blocks by itself, as far as the program can be taken apart."""
+    def _blocking(self, luggage: Luggage, captured: Any, route: str) -> tuple[list[Complaint], str]:
+        """Every op that blocks by itself; where the program cannot be taken apart none, and why."""
         passes = Passes(self.folder, _CENSUS_LIMIT)
         try:
             if route == "export":
                 program = _imported(luggage, captured, route)
-                return census.blocking(passes, program.asm, f"{TO_BACKEND[route]},{TO_LINALG}")
+                return census.blocking(passes, program.asm, f"{TO_BACKEND[route]},{TO_LINALG}"), ""
             program = import_trace(captured, luggage.example, luggage.varying, cut=True)
             converted = passes.run(program.asm, TO_BACKEND[route], "the conversion of the rest")
-            return [*program.unknown, *census.blocking(passes, converted, TO_LINALG)]
-        except (LoweringError, ChildDeathError, exported.NotInDialectError):
-            return []
+            return [*program.unknown, *census.blocking(passes, converted, TO_LINALG)], ""
+        except (LoweringError, ChildDeathError, exported.NotInDialectError) as error:
+            return [], str(error)
+
+
+def _narrowings(passes: Passes, converted: str) -> list[Complaint]:
+    """What is unsound in the lowering; where that cannot be looked for, the whole lowering says better what it cannot do."""
+    try:
+        return narrowings(passes, converted)
+    except LoweringError:
+        passes.run(converted, TO_LINALG, "the lowering to linalg")
+        raise
 
 
 def _imported(luggage: Luggage, captured: Any, route: str) -> Program:
