@@ -19,7 +19,7 @@ OUT_OF_MEMORY = "MPS backend out of memory (MPS allocated: 0 bytes, other alloca
 
 
 class Broken(TorchDispatchMode):
-    """A device whose ops of one name come to `fault`; `leave` of them are done right, for the CPU's own run."""
+    """A device whose first op of one name comes to `fault`; those after it are done right, for the CPU's own run."""
 
     def __init__(self, name: str, fault: Callable[[torch.Tensor], Any]) -> None:
         super().__init__()
