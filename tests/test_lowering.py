@@ -74,6 +74,18 @@ def test_a_child_that_aborts_is_a_crash_with_its_last_words() -> None:
     assert (caught.value.verdict, caught.value.signal) == (Verdict.CRASH, "SIGABRT")
 
 
+def test_a_child_that_somebody_killed_was_not_late() -> None:
+    with pytest.raises(ChildDeathError, match="the step died of SIGKILL") as caught:
+        _child("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert (caught.value.verdict, caught.value.signal) == (Verdict.CRASH, "SIGKILL")
+
+
+def test_a_child_that_hears_of_its_limit_and_goes_on_is_late() -> None:
+    with pytest.raises(ChildDeathError, match="the step did not end within 3 s of processor time") as caught:
+        _child("import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass")
+    assert caught.value.verdict is Verdict.TIMEOUT
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is limited on Linux alone")
 def test_a_child_gets_no_more_memory_than_its_limit() -> None:
     assert "MemoryError" in _child("x = bytearray(3_000_000_000)").err

@@ -56,18 +56,26 @@ def run(command: Sequence[str], limit: Limit, what: str) -> Ended:
         start_new_session=True,
         preexec_fn=_limiting(limit),
     )
+    before = _processor_seconds()
     try:
         out, err = child.communicate(timeout=limit.seconds * PATIENCE)
     except subprocess.TimeoutExpired:
         raise ChildDeathError(Verdict.TIMEOUT, f"{what} did not end within {limit.seconds * PATIENCE:g} s") from None
     finally:
         _end(child)
-    if -child.returncode in (signal.SIGXCPU, signal.SIGKILL):
+    late = child.returncode == -signal.SIGKILL and _processor_seconds() - before >= limit.seconds  # else somebody else killed it
+    if late or child.returncode == -signal.SIGXCPU:
         raise ChildDeathError(Verdict.TIMEOUT, f"{what} did not end within {limit.seconds:g} s of processor time")
     if child.returncode < 0 or child.returncode in (128 + signal.SIGABRT, 128 + signal.SIGSEGV):
         name = signal.Signals(-child.returncode if child.returncode < 0 else child.returncode - 128).name
         raise ChildDeathError(Verdict.CRASH, f"{what} died of {name}: {last_words(err)}".removesuffix(": "), name)
     return Ended(child.returncode, out, err)
+
+
+def _processor_seconds() -> float:
+    """What this process's ended children computed."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def last_words(err: str) -> str:
