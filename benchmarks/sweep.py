@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from overhead import children_cpu_s
 
 from conformance import configfile, plan
 from conformance.environments import Environments
@@ -56,10 +57,7 @@ def _python(torch: str) -> str:
 
 
 def _cpu_s(command: Sequence[str], folder: Path, variables: dict[str, str]) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, cwd=folder, env={**os.environ, **variables}, check=False, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return children_cpu_s(lambda: subprocess.run(command, cwd=folder, env={**os.environ, **variables}, check=False, capture_output=True))
 
 
 def _ops(report: Path, op_of: dict[str, str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from conformance.incell.verdicts import Verdict
 from conformance.mps import testlists
 from conformance.mps.answers import Answer, answer
 from conformance.mps.audits import ON_MPS
@@ -16,7 +17,8 @@ from conformance.results import ResultSet
 
 #: Operator -> release -> the verdict of the worst of its cases that ran on MPS.
 Observed = Mapping[str, Mapping[str, str]]
-_SEVERITY = ("wrong", "crash", "raises", "timeout", "unexercised", "pass")
+#: Verdicts that say something of torch on the device.
+_TELLING = frozenset(Verdict) - {Verdict.ERROR, Verdict.MISSING, Verdict.UNSUPPORTED}
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,10 @@ def observed(result: ResultSet) -> Observed:
             continue
         for case, record in cell.outcomes().items():
             named = re.fullmatch(r"mps\.op\[(\w+)-\w+\]", case)
-            if named and record["verdict"] in _SEVERITY:
+            if named and record["verdict"] in _TELLING:
                 known = found.setdefault(operators.get(named.group(1), named.group(1)), {})
                 verdicts = [record["verdict"], *([known[cell.cell.torch]] if cell.cell.torch in known else [])]
-                known[cell.cell.torch] = min(verdicts, key=_SEVERITY.index)
+                known[cell.cell.torch] = min(verdicts, key=lambda verdict: Verdict(verdict).severity)
     return found
 
 
