@@ -124,8 +124,11 @@ def cells(config: Config, selection: Selection) -> tuple[list[PlannedCell], list
 
 
 def _without(config: Config, selection: Selection, planned: PlannedCell) -> tuple[str, ...]:
-    """The families that a cell of the profile leaves to the profile's newest release, where nobody asked for them."""
-    profile = selection.profile or config.profile
+    """The families that a cell of the profile leaves to the profile's newest release, where nobody asked for them.
+
+    A cell that is named belongs to no profile but the one that is named with it: whoever deals out the cells of a plan may have another.
+    """
+    profile = selection.profile or ("" if selection.cells else config.profile)
     members = sorted(config.profiles[profile], key=Version) if profile in config.profiles else []
     asked = selection.families or selection.cases or selection.subjects or selection.torch
     if asked or planned.release.version not in members[:-1]:

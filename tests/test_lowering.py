@@ -159,6 +159,15 @@ def test_a_profile_plans_the_family_on_its_newest_release_alone(tmp_path: Path) 
         assert set(_without(config, **asked)) == {()}
 
 
+def test_a_named_cell_has_what_the_plan_that_named_it_has(tmp_path: Path) -> None:
+    config = load(tmp_path)
+    full = make(config, Selection(devices=("cpu",), profile="full")).cells
+    assert set(_without(config, cells=tuple(str(cell.cell) for cell in full))) == {()}
+    quick = make(config, Selection(devices=("cpu",))).cells
+    again = make(config, Selection(devices=("cpu",), cells=tuple(str(cell.cell) for cell in quick), profile="quick")).cells
+    assert [(cell.cell, cell.without) for cell in again] == [(cell.cell, cell.without) for cell in quick]
+
+
 def test_wrong_tables_are_told(tmp_path: Path) -> None:
     text = '[tool.conformance]\non-request = ["x"]\n[tool.conformance.newest-only]\nfast = ["lowering"]\n'
     text += '[tool.conformance.packages]\ntorch-mlir = { version = "1.2", wheel = "x" }\niree = 3\n'
