@@ -211,7 +211,11 @@ def _bits(case: str, before: Outcome, after: Outcome) -> Iterator[BitMove]:
 
 def number(record: Record, name: str) -> float | None:
     """The number that `record` observed under `name`, also one that is not finite; None when it observed none."""
-    observed = record["observations"].get(name)
+    return number_of(record["observations"].get(name))
+
+
+def number_of(observed: object) -> float | None:
+    """The number of one observation; None for one of another kind."""
     if not isinstance(observed, dict) or observed.get("kind") != "number":
         return None
     value = observed.get("value")

@@ -71,7 +71,7 @@ class Need:
         runs = groupby(self.measured, key=lambda version: self.verdicts[version])
         told = [f"{_span(list(versions))} ({verdict})" for verdict, versions in runs if verdict is not Verdict.PASS]
         floor = self.droppable
-        end = f"droppable once the floor is {_minor(floor)}" if floor else "not droppable yet"
+        end = f"droppable once the floor is {minor(floor)}" if floor else "not droppable yet"
         return f"needed on {', '.join(told)}; {end}"
 
 
@@ -155,9 +155,10 @@ def _offered() -> list[str]:
 
 
 def _span(versions: Sequence[Version]) -> str:
-    first, last = _minor(versions[0]), _minor(versions[-1])
+    first, last = minor(versions[0]), minor(versions[-1])
     return first if first == last else f"{first} to {last}"
 
 
-def _minor(version: Version) -> str:
+def minor(version: Version) -> str:
+    """A release by its minor, as one states a floor; a pre-release by all of it."""
     return str(version) if version.is_prerelease else f"{version.major}.{version.minor}"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.artifacts import Record
+from conformance.differences import number
 from conformance.incell.verdicts import Stage, Verdict
 
 #: The rungs, from the bottom.
@@ -30,14 +31,6 @@ class Rung:
     #: Paths of what was kept, relative to the cell's folder.
     artifacts: tuple[str, ...] = ()
 
-    @property
-    def came(self) -> str:
-        """The last stage that went well, empty where none did: progress to a later one is progress."""
-        if self.verdict == Verdict.PASS.value:
-            return STAGES[-1]
-        at = STAGES.index(self.stage) if self.stage in STAGES else 0
-        return STAGES[at - 1] if at else ""
-
 
 def rung(record: Record) -> Rung | None:
     """What a record says; None for one that did not set out: unsupported, or ended before its first stage."""
@@ -53,7 +46,7 @@ def rung(record: Record) -> Rung | None:
         blame=where,
         reason=record["reason"],
         blocking=_text(observed, "blocking"),
-        difference=_number(observed, "max_difference"),
+        difference=number(record, "max_difference"),
         artifacts=tuple(str(each.get("value")) for name, each in sorted(observed.items()) if name.startswith("artifact ")),
     )
 
@@ -74,8 +67,3 @@ def ladder(records: Sequence[Record | None]) -> list[Rung | None]:
 
 def _text(observed: Mapping[str, Mapping[str, object]], name: str) -> str:
     return str(observed.get(name, {}).get("value", ""))
-
-
-def _number(observed: Mapping[str, Mapping[str, object]], name: str) -> float | None:
-    value = observed.get(name, {}).get("value")
-    return float(value) if isinstance(value, (int, float)) else None

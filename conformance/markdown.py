@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from conformance.plaintext import one_line
@@ -21,6 +22,12 @@ def code(text: str) -> str:
     """An id as a code span, or escaped where it holds what no id should."""
     line = one_line(text, 200)
     return escaped(line) if set(line) & set("`|<>&@\\") else f"`{line}`"
+
+
+def named(ids: Sequence[str], limit: int) -> str:
+    """The first `limit` of some ids as code, and how many there are more."""
+    more = f" and {len(ids) - limit} more" if len(ids) > limit else ""
+    return ", ".join(map(code, ids[:limit])) + more
 
 
 def address(link: str) -> str:

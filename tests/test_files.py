@@ -201,6 +201,11 @@ def test_the_summary_tells_what_the_newest_release_changed(tmp_path: Path) -> No
     assert "  - unsupported → raises: `trace.y`: raises here" in text
 
 
+def test_the_summary_counts_the_cases_that_it_does_not_name(tmp_path: Path) -> None:
+    many = {f"init.x[{number:02}]": {"2.9.1": "pass", "2.10.0": "wrong"} for number in range(60)}
+    assert "`init.x[49]` and 10 more: wrong here" in written(tmp_path, grid(many))["summary.md"].decode()
+
+
 def test_hostile_results_stay_data_in_every_file(tmp_path: Path) -> None:
     files = written(tmp_path, hostile())
     for name in ("junit.xml", "changes.atom", "badge.svg"):

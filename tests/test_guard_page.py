@@ -43,3 +43,8 @@ def test_guards_without_records_are_not_measured() -> None:
     text = words(grid({"init.x": {"2.4.1": "pass"}}), "guards.html")
     assert "No case without a guard was measured." in text
     assert "rms_norm" in text.partition("Not measured without it")[2]
+
+
+def test_a_floor_that_is_a_release_candidate_is_named_whole() -> None:
+    text = words(grid({WITHOUT: {"2.7.1": "wrong", "2.8.0rc1": "pass"}}), "guards.html")
+    assert "May go once your floor is torch 2.8.0rc1" in text

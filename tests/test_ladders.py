@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from builders import record
 
 from conformance.ladders import ladder, rung, stopped
@@ -22,16 +23,17 @@ def test_a_rung_says_where_a_case_stopped_and_what_is_to_blame() -> None:
     }
     found = rung(record("2.13.0", CASE, "raises", stage="lower", blame=BLAME, observations=observed, duration_s=2.5))
     assert found is not None
-    assert (found.stage, found.came, found.seconds, found.difference) == ("lower", "convert", 2.5, None)
+    assert (found.stage, found.verdict, found.seconds, found.difference) == ("lower", "raises", 2.5, None)
     assert found.blame == "modeling_opt.py:237: hidden_states.reshape(-1, hidden_states.size(-1))"
     assert found.artifacts == ("artifacts/x/program.mlir",)
 
 
-def test_a_case_that_passes_came_to_the_top_with_its_difference() -> None:
-    observed = {"max_difference": {"kind": "number", "value": 1.5e-06, "better": "lower"}}
-    found = rung(record("2.13.0", CASE, "pass", stage="compare", observations=observed))
+@pytest.mark.parametrize(("value", "verdict"), [(1.5e-06, "pass"), ("inf", "wrong")])
+def test_a_case_that_compared_has_its_difference(value: object, verdict: str) -> None:
+    observed = {"max_difference": {"kind": "number", "value": value, "better": "lower"}}
+    found = rung(record("2.13.0", CASE, verdict, stage="compare", observations=observed))
     assert found is not None
-    assert (found.came, found.difference) == ("compare", 1.5e-06)
+    assert (found.stage, found.verdict, found.difference) == ("compare", verdict, float(str(value)))
 
 
 def test_a_case_that_did_not_set_out_has_no_rung() -> None:

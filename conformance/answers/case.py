@@ -9,6 +9,7 @@ from itertools import groupby
 from packaging.version import Version
 
 from conformance.artifacts import Record
+from conformance.cells import Cell
 from conformance.columns import Group
 from conformance.compare import classes, intervals, measured_range
 from conformance.config import DEVICES
@@ -125,4 +126,9 @@ def again(case: str, outcomes: Sequence[Outcome], breaks: Sequence[Edge] = ()) -
     broke = [edge.after for edge in breaks if edge.broke]
     deviating = [outcome for outcome in outcomes if outcome.verdict.deviates]
     outcome = (broke or deviating or list(outcomes))[-1]
-    return f"conformance run --only {outcome.cell} --case {one_line(shlex.quote(case))}"
+    return command(outcome.cell, case)
+
+
+def command(cell: Cell, case: str) -> str:
+    """What runs a case in a cell, for a shell."""
+    return f"conformance run --only {cell} --case {one_line(shlex.quote(case))}"

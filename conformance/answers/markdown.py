@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from conformance.answers.difference import headline
 from conformance.differences import Cause
-from conformance.markdown import code, escaped
+from conformance.markdown import code, escaped, named
 from conformance.plaintext import one_line
 from conformance.setdifferences import Comparison, Pair, lone
 
@@ -32,21 +32,16 @@ def _pair(pair: Pair) -> Iterator[str]:
     yield from _section("Numbers that got better", [f"- {escaped(str(move))}" for move in found.numbers if not move.worse])
     yield from _section("Bits that changed", [f"- {code(move.case)}: {escaped(move.name)}" for move in found.bits])
     for title, cases in (("New cases", found.appeared), ("Cases that are gone", found.vanished), ("Not known on one side", found.unknown)):
-        yield from _section(title, [f"- {_named(cases)}"] if cases else [])
+        yield from _section(title, [f"- {named(cases, NAMED)}"] if cases else [])
 
 
 def _causes(title: str, causes: Sequence[Cause]) -> Iterator[str]:
     rows = []
     for cause in causes:
         place = code(cause.blame) if cause.blame else ""
-        rows.append(f"| {cause.before} → {cause.after} | {_named(cause.cases)} | {escaped(one_line(cause.reason, 300))} | {place} |")
+        rows.append(f"| {cause.before} → {cause.after} | {named(cause.cases, NAMED)} | {escaped(one_line(cause.reason, 300))} | {place} |")
     if rows:
         yield from ("", f"**{title}**", "", "| verdict | cases | reason | where |", "|---|---|---|---|", *rows)
-
-
-def _named(cases: Sequence[str]) -> str:
-    more = f" and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
-    return ", ".join(code(case) for case in cases[:NAMED]) + more
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:

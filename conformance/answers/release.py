@@ -41,5 +41,6 @@ def _of(group: Group, wanted: Sequence[Version], expectations: Sequence[Expectat
             yield from difference.answer(changed[version].difference, expectations)
         elif any(column.version == version and column.measured for column in group.columns):
             counts = any(column.version == version for column in group.sound.columns)
-            why = "is the oldest release measured there: nothing to compare it with" if counts else "does not count: its controls are off"
+            notes = ", ".join(dict.fromkeys(column.note for column in group.columns if column.version == version))
+            why = "is the oldest release measured there: nothing to compare it with" if counts else f"does not count: {notes}"
             yield f"torch {version} on {group.label} {why}"

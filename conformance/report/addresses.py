@@ -29,14 +29,19 @@ def fragment(name: str) -> str:
     return f"fragments/{slug(name)}.html"
 
 
-def family(name: str, part: int = 1) -> str:
+def part(page: str, number: int) -> str:
+    """A page that is split, or a further part of it."""
+    return page if number == 1 else f"{page.removesuffix('.html')}--{number}.html"
+
+
+def family(name: str, number: int = 1) -> str:
     """The page of one family, or a further part of it."""
-    return f"families/{slug(name)}{f'--{part}' if part > 1 else ''}.html"
+    return part(f"families/{slug(name)}.html", number)
 
 
-def subject(name: str, part: int = 1) -> str:
-    """The page of one model."""
-    return f"subjects/{slug(name)}{f'--{part}' if part > 1 else ''}.html"
+def subject(name: str, number: int = 1) -> str:
+    """The page of one model, or a further part of it."""
+    return part(f"subjects/{slug(name)}.html", number)
 
 
 def release(version: str) -> str:

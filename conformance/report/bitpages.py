@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from conformance.artifacts import Record
 from conformance.columns import Column, Group
@@ -57,7 +58,7 @@ def bit_pages(view: View, series: Sequence[Series]) -> Iterator[tuple[str, str]]
     apart = sum(not each.changes and each.differs for each in found)
     width = sum(len(group.columns) for group in groups)
     values = {"view": view, "groups": groups, "total": len(found), "changing": changing, "apart": apart, "width": width}
-    for part in paging.parts(found, lambda each: 1, BUDGET, _address, lambda each: each.case):
+    for part in paging.parts(found, lambda each: 1, BUDGET, partial(addresses.part, addresses.BITS), lambda each: each.case):
         yield part.address, render("bits.html.j2", part.address, part=part, **values)
 
 
@@ -98,7 +99,3 @@ def _has_digests(group: Group) -> bool:
 
 def _with_digest(record: Record) -> list[str]:
     return [name for name in record["observations"] if digest(record, name)]
-
-
-def _address(number: int) -> str:
-    return addresses.BITS if number == 1 else f"bits--{number}.html"

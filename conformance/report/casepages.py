@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from packaging.version import Version
 
+from conformance.answers.case import command
 from conformance.artifacts import Record
 from conformance.columns import Column, Group
 from conformance.compare import classes
-from conformance.differences import number
+from conformance.differences import number_of
 from conformance.incell.verdicts import Verdict
 from conformance.report import addresses
 from conformance.report.plots import Plot
@@ -81,15 +81,10 @@ def _page(view: View, row: Row, variants: list[Row], address: str) -> str:
         siblings=len(variants),
         record=record,
         output=str(record["output_tail"])[-OUTPUT:],
-        command=command(column, row.case),
-        twins=f"{command(column, row.case)} --twins",
+        command=command(column.cell, row.case),
+        twins=f"{command(column.cell, row.case)} --twins",
         issue=issue(column, row, record, lines, source) if Verdict(record["verdict"]).deviates else "",
     )
-
-
-def command(column: Column, case: str) -> str:
-    """What runs this case in that cell, for a shell."""
-    return f"conformance run --only {column.cell} --case {shlex.quote(case)}"
 
 
 def _telling(view: View, row: Row) -> tuple[Column, Record]:
@@ -143,19 +138,15 @@ def _observed(view: View, row: Row) -> Iterator[Observed]:
 
 def _plots(view: View, observed: Sequence[Observed]) -> Iterator[Plot]:
     for group, name, seen in observed:
-        points = [(release, value) for release, each in seen if (value := _number(each)) is not None]
+        points = [(release, value) for release, each in seen if (value := number_of(each)) is not None]
         if points:
             better = next((str(each["better"]) for _, each in seen if isinstance(each, dict) and each.get("better")), "")
             yield Plot(name, view.label(group), better, points)
 
 
-def _number(observed: object) -> float | None:
-    return number({"observations": {"": observed}}, "")
-
-
 def _texts(view: View, observed: Sequence[Observed]) -> Iterator[Texts]:
     for group, name, seen in observed:
-        values = {Version(release): _text(each) for release, each in seen if _number(each) is None}
+        values = {Version(release): _text(each) for release, each in seen if number_of(each) is None}
         runs = classes({release: text for release, text in values.items() if text is not None})
         if runs:
             told = [(str(run), f"class {run.label}" if _is_digest(seen[0][1]) else run.digest) for run in runs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from conformance.report import addresses, paging
 from conformance.report.deviations import kinds
@@ -17,9 +18,6 @@ def deviation_pages(view: View) -> Iterator[tuple[str, str]]:
     """Address and HTML of each part; the first also holds the gate's findings and what could not be read."""
     found = kinds(view.groups, view.expectations)
     problems = bool(view.result.all_problems() or view.result.conflicts)
-    for part in paging.parts(found, lambda kind: 3 + len(kind.struck), BUDGET, _address, lambda kind: kind.verdict.value):
+    address = partial(addresses.part, addresses.DEVIATIONS)
+    for part in paging.parts(found, lambda kind: 3 + len(kind.struck), BUDGET, address, lambda kind: kind.verdict.value):
         yield part.address, render("deviations.html.j2", part.address, view=view, part=part, kinds=len(found), problems=problems)
-
-
-def _address(number: int) -> str:
-    return addresses.DEVIATIONS if number == 1 else f"deviations--{number}.html"

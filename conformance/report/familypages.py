@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from conformance.report import addresses, paging
 from conformance.report.rendering import render
@@ -55,13 +56,13 @@ class Line:
 def family_pages(view: View) -> Iterator[tuple[str, str]]:
     """Address and HTML of the pages of each family."""
     for name, rows in view.families.items():
-        yield from _table(view, rows, f"Family {name}", lambda number, name=name: addresses.family(name, number))  # type: ignore[misc]
+        yield from _table(view, rows, f"Family {name}", partial(addresses.family, name))
 
 
 def subject_pages(view: View) -> Iterator[tuple[str, str]]:
     """Address and HTML of the pages of each model, and of the list of models."""
     for name, rows in view.subjects.items():
-        yield from _table(view, rows, f"Model {name}", lambda number, name=name: addresses.subject(name, number))  # type: ignore[misc]
+        yield from _table(view, rows, f"Model {name}", partial(addresses.subject, name))
 
 
 def _table(view: View, rows: list[Row], heading: str, address: Callable[[int], str]) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from packaging.version import Version
 
-from conformance.guardneeds import Need, needs
+from conformance.guardneeds import Need, minor, needs
 from conformance.incell.verdicts import Verdict
 from conformance.report import addresses
 from conformance.report.rendering import render
@@ -101,7 +101,7 @@ def _when(needs: list[Need]) -> tuple[int, Version]:
 
 def _heading(kind: int, release: Version) -> str:
     if kind == 1:
-        return f"May go once your floor is torch {release.major}.{release.minor}"
+        return f"May go once your floor is torch {minor(release)}"
     return "Needed on no release that was measured" if kind == 0 else "May not go yet"
 
 

@@ -11,7 +11,7 @@ from conformance.expectations import Expectation
 from conformance.gate import Judgement
 from conformance.incell.records import SCHEMA
 from conformance.incell.verdicts import Verdict
-from conformance.markdown import address, code, escaped
+from conformance.markdown import address, code, escaped, named
 from conformance.plaintext import one_line
 from conformance.report import bits, deviations, grid
 from conformance.report.headline import headline
@@ -50,7 +50,7 @@ def _newest(columns: Sequence[Group]) -> list[str]:
             place = f"torch {newest.version} on {group.label}, against {newest.previous}"
             told.append(f"- {escaped(place)}: {escaped(answer.headline(newest.difference))}")
             for cause in newest.difference.worse:
-                cases = ", ".join(code(case) for case in cause.cases[:LISTED])
+                cases = named(cause.cases, LISTED)
                 told.append(f"  - {cause.before} → {cause.after}: {cases}: {escaped(one_line(cause.reason, _CELL_CHARACTERS))}")
     return ["", "## What changed in the newest release", "", *_limited(told)] if told else []
 
