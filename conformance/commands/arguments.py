@@ -31,6 +31,13 @@ def add_results(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", nargs="?", type=Path, metavar="DIR", help="folder of results, in place of the configured one")
 
 
+def add_requirements(parser: argparse._ActionsContainer) -> None:
+    """What a model needs beside torch."""
+    parser.add_argument(
+        "--with", dest="requirements", action="append", default=[], metavar="REQ", help="a package the model needs; may be given again"
+    )
+
+
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """What a command runs or plans."""
     group = parser.add_argument_group("selection")

@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from conformance import subjectspecs
 from conformance.artifacts import write_json
-from conformance.commands.arguments import Adder, config_of
+from conformance.commands.arguments import Adder, add_requirements, config_of
 from conformance.config import Config
 from conformance.errors import ConfigError, InstallError, NoEnvironmentError
 from conformance.selectors import select_releases
@@ -61,9 +61,7 @@ def _add_audit(parser: argparse.ArgumentParser) -> None:
         "--on", default="cpu", choices=("cpu", "meta"), help="what it is recorded on; meta holds no numbers and takes no memory"
     )
     group.add_argument("--optimizer", default="AdamW", metavar="NAME", help="of torch.optim, where the subject's module has no `optimizer`")
-    group.add_argument(
-        "--with", dest="requirements", action="append", default=[], metavar="REQ", help="a package it needs; may be given again"
-    )
+    add_requirements(group)
     parser.add_argument("--all", action="store_true", help="list every operator, not only those that are not plainly there")
 
 

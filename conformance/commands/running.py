@@ -11,7 +11,7 @@ from conformance import jobs, subjectspecs
 from conformance import matrix as matrices
 from conformance import plan as plans
 from conformance.artifacts import write_json
-from conformance.commands.arguments import Adder, add_options, add_selection, config_of, options_of, selection_of
+from conformance.commands.arguments import Adder, add_options, add_requirements, add_selection, config_of, options_of, selection_of
 from conformance.commands.reading import build_report
 from conformance.config import Config
 from conformance.errors import NoEnvironmentError, first_exit_code
@@ -42,9 +42,7 @@ def add(command: Adder) -> None:
         )
     for parser in (run_parser, plan_parser, check_parser):
         parser.add_argument("--alias", default="", help="what the model is called in case ids and reports, as my_gpt")
-        parser.add_argument(
-            "--with", dest="requirements", action="append", default=[], metavar="REQ", help="a package it needs; may be given again"
-        )
+        add_requirements(parser)
     for parser in (*parsers, plan_parser):
         add_selection(parser)
     for parser in parsers:

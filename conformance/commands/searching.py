@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from conformance import subjectspecs
-from conformance.commands.arguments import Adder, add_options, config_of, options_of
+from conformance.commands.arguments import Adder, add_options, add_requirements, config_of, options_of
 from conformance.config import DEPTHS, DEVICES
 
 
@@ -19,7 +19,7 @@ def add(command: Adder) -> None:
     parser.add_argument("--device", choices=DEVICES, default="cpu", help="the device whose cells are compared (default: cpu)")
     parser.add_argument("--observation", default="", metavar="NAME", help="compare what the case observes by this name, not its verdict")
     parser.add_argument("--subject", default="", metavar="REF", help="your own model, as for `check`: net.py:build")
-    parser.add_argument("--with", dest="requirements", action="append", default=[], metavar="REQ", help="a package that the model needs")
+    add_requirements(parser)
     parser.add_argument("--depth", choices=DEPTHS, default="", help="deep: for a case that costs minutes")
     parser.add_argument("--keep-environments", action="store_true", help="keep the environments that are made for it")
     parser.add_argument("--reproduction", type=Path, metavar="FILE", help="where the single-file reproduction is written")
