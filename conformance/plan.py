@@ -181,10 +181,14 @@ def _releases(config: Config, selection: Selection) -> set[str]:
         return set(selectors.select_releases(selection.torch, config.releases))
     if selection.cells:
         return set(config.releases)
-    profile = selection.profile or config.profile
+    return set(releases_of(config, selection.profile or config.profile))
+
+
+def releases_of(config: Config, profile: str) -> tuple[str, ...]:
+    """The releases of a profile. Raises ConfigError for one that is not configured."""
     if profile not in config.profiles:
         raise ConfigError(f"--profile {profile!r} is not known{selectors.close_matches(profile, list(config.profiles))}")
-    return set(config.profiles[profile])
+    return config.profiles[profile]
 
 
 def _cell(release: Release, target: Target) -> Cell:

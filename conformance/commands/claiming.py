@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from conformance.commands.arguments import Adder, add_results, config_of, expectations_of
-from conformance.config import Config
 
 
 def add(command: Adder) -> None:
@@ -20,13 +19,14 @@ def add(command: Adder) -> None:
 
 def claims(arguments: argparse.Namespace) -> int:
     """Judge the claims; 1 where the results do not bear one of them out. With --write, write what they do bear out first."""
-    from conformance import claim_edits, results, skipmarks
+    from conformance import claim_edits, plan, results, skipmarks
     from conformance import claims as all_claims
     from conformance.support import bounds, table
 
     config = config_of(arguments)
     result = results.read(config.reports, published=True)
-    found = table(result, expectations_of(config), config, _releases(config, arguments.profile))
+    releases = plan.releases_of(config, arguments.profile) if arguments.profile else ()
+    found = table(result, expectations_of(config), config, releases)
     told = all_claims.read(config.project)
     if arguments.write:
         for line in claim_edits.write(config.project, found, told.claimed_devices):
@@ -41,12 +41,3 @@ def claims(arguments: argparse.Namespace) -> int:
     print(f"measured to work on {', '.join(devices)}: torch {bounds(found, devices)}")
     print("\n".join([*(f"claimed, not borne out: {finding}" for finding in wrong), all_claims.verdict(wrong)]))
     return 1 if wrong else 0
-
-
-def _releases(config: Config, profile: str) -> tuple[str, ...]:
-    from conformance.errors import ConfigError
-    from conformance.selectors import close_matches
-
-    if profile and profile not in config.profiles:
-        raise ConfigError(f"--profile {profile!r} is not known{close_matches(profile, list(config.profiles))}")
-    return config.profiles[profile] if profile else ()
