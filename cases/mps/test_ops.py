@@ -68,7 +68,7 @@ def _changed(call: Call, change: Callable[[Tensor], Tensor]) -> Any:
 @limits(cases_per_worker=1000)
 @requires(*opinfo.REQUIREMENTS)
 @catches(widens, is_off_by_one, run=call_natively)
-def test_op(run: Callable[[Call], Any], op: str, element: str, device: torch.device, depth: str) -> None:
+def test_op(run: Callable[[Call], Any], op: str, element: str, device: torch.device, depth: str, observe: Callable[..., None]) -> None:
     """An op gives float64's numbers for plain, transposed and in-place calls; on meta its shape, dtype and strides.
 
     What plain samples miss: pytorch/pytorch#118115 (in place), pytorch/pytorch#150967, pytorch/pytorch#162779 (layouts),
@@ -80,6 +80,8 @@ def test_op(run: Callable[[Call], Any], op: str, element: str, device: torch.dev
         sweep.check(entry)
         if sweep.wrong:
             break
+    if sweep.narrow:
+        observe("reference", f"{element} on the CPU, since {sweep.narrow}")
     assert not sweep.wrong, sweep.wrong
     if sweep.raised is not None:
         raise sweep.raised

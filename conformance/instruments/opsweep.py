@@ -45,6 +45,8 @@ class Sweep:
         self.telling = 0
         #: Why the CPU itself cannot make a call.
         self.refused = ""
+        #: Why a call was held against the CPU in its own dtype and not in float64.
+        self.narrow = ""
 
     def check(self, info: Any) -> None:
         """Check an entry of OpInfo."""
@@ -90,7 +92,7 @@ class Sweep:
             if not fault and watch.draws:
                 fault = _random_fault(given, cpu, there)
             elif not fault and self.device.type != "meta":
-                fault = self._numbers_fault(got, same, _wide(filled, variant, same), watch, process)
+                fault = self._numbers_fault(got, same, self._wide(filled, variant, same), watch, process)
         except Exception as error:
             self.raised, self.errors = self.raised or error, self.errors + 1
             return False
@@ -105,6 +107,18 @@ class Sweep:
         if variant.lay_out is not None and watch.names & _OF_STORAGE:
             return True
         return "NaN" in variant.name and bool(watch.names & _CONTRACTING)
+
+    def _wide(self, filled: Call, variant: Variant, same: list[Tensor]) -> list[Tensor]:
+        """The CPU's results in float64 for arguments in plain layout; `same` where the op has no float64, or gives other results in it."""
+        try:
+            wide = _outcome(filled.to(CPU, wide=True), variant)
+        except Exception as error:
+            self.narrow = self.narrow or f"in float64 the CPU raises {type(error).__name__}"
+            return same
+        if [x.shape for x in wide] == [x.shape for x in same]:
+            return wide
+        self.narrow = self.narrow or "in float64 the CPU gives results of other shapes"
+        return same
 
     def _numbers_fault(self, got: list[Tensor], same: list[Tensor], wide: list[Tensor], watch: Watch, process: Process | None) -> str:
         """How numbers are wrong; empty for right ones, and for memory that nobody wrote.
@@ -137,15 +151,6 @@ def _outcome(call: Call, variant: Variant, run: Run | None = None) -> list[Tenso
     with torch.no_grad():
         result = run(call) if run is not None else call()
     return [call.args[0]] if variant.in_place else leaves(result)
-
-
-def _wide(filled: Call, variant: Variant, same: list[Tensor]) -> list[Tensor]:
-    """The CPU's results in float64 for arguments in plain layout; `same` where the op has no float64, or gives other results in it."""
-    try:
-        wide = _outcome(filled.to(CPU, wide=True), variant)
-    except Exception:
-        return same
-    return wide if [x.shape for x in wide] == [x.shape for x in same] else same
 
 
 def _changed(x: Tensor, before: Tensor) -> float:

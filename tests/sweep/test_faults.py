@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,6 +117,28 @@ def test_a_case_of_its_own_finds_it(fault: str) -> None:
     with pytest.raises(AssertionError):
         ask(getattr(module, name), broken)
     ask(getattr(module, name), native)
+
+
+def test_an_op_without_float64_says_so_and_is_checked_all_the_same() -> None:
+    def without_float64(x: torch.Tensor) -> torch.Tensor:
+        if x.dtype is torch.float64:
+            raise NotImplementedError
+        return x + 1
+
+    sample = SimpleNamespace(input=torch.ones(2, 3), args=(), kwargs={}, broadcasts_input=False)
+    entry = SimpleNamespace(
+        name="plus_one",
+        variant_test_name="",
+        op=without_float64,
+        supported_dtypes=lambda device: {torch.float32},
+        sample_inputs=lambda *args, **kwargs: iter([sample]),
+        get_inplace=lambda: None,
+    )
+    right, wrong = (Sweep(run, CPU, torch.float32, deep=False) for run in (lambda call: call(), lambda call: call() + 1))
+    for sweep in (right, wrong):
+        sweep.check(entry)
+    assert (right.wrong, right.raised, right.narrow) == ("", None, "in float64 the CPU raises NotImplementedError")
+    assert wrong.wrong.startswith("plus_one, sample 0, plain: 3 at [0, 0], not 2")
 
 
 def test_names_read_from_source_are_those_of_the_list() -> None:
