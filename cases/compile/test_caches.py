@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from conformance.incell import catches, requires, uncounted, values
-from conformance.instruments.calls import call, check_compiled
 from conformance.instruments.compilation import compiling
+from conformance.instruments.compiled_calls import call, check_compiled
 
 pytestmark = [requires("compile"), values, uncounted("what is measured is a compiler")]
 

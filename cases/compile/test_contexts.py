@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from conformance.incell import catches, requires, uncounted, values
-from conformance.instruments.calls import check_compiled
 from conformance.instruments.compilation import Report, compiling
+from conformance.instruments.compiled_calls import check_compiled
 
 pytestmark = [requires("compile"), values, uncounted("what is measured is a compiler")]
 

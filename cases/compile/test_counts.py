@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from conformance.incell import catches, requires, uncounted
-from conformance.instruments.calls import call, check_compiled
 from conformance.instruments.compilation import compiling, observe_report
+from conformance.instruments.compiled_calls import call, check_compiled
 
 pytestmark = [requires("compile"), uncounted("what is measured is a compiler")]
 

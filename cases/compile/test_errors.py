@@ -11,8 +11,8 @@ from torch import Tensor
 
 from conformance.guards import is_compiling
 from conformance.incell import catches, requires, uncounted, values
-from conformance.instruments.calls import check_compiled
 from conformance.instruments.compilation import compiling
+from conformance.instruments.compiled_calls import check_compiled
 from conformance.instruments.replaying import replays_first_program
 from conformance.instruments.weights import uniform
 

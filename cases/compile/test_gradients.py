@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from conformance.incell import catches, requires, uncounted, values
-from conformance.instruments.calls import call, check_compiled
 from conformance.instruments.compilation import Report, compiling
+from conformance.instruments.compiled_calls import call, check_compiled
 from conformance.instruments.weights import fill, uniform
 
 pytestmark = [requires("compile"), values, uncounted("what is measured is a compiler")]

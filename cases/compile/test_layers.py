@@ -13,8 +13,8 @@ from torch import Tensor
 
 from conformance.guards import rms_norm
 from conformance.incell import catches, requires, uncounted, values
-from conformance.instruments.calls import check_compiled
 from conformance.instruments.compilation import Report, compiling
+from conformance.instruments.compiled_calls import check_compiled
 from conformance.instruments.weights import uniform
 
 pytestmark = [requires("compile"), values, uncounted("what is measured is a compiler")]

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from conformance.incell import catches, requires, uncounted, values
-from conformance.instruments.calls import call, check_compiled
 from conformance.instruments.compilation import compiling
+from conformance.instruments.compiled_calls import call, check_compiled
 from conformance.instruments.replaying import replays_first_program
 from conformance.instruments.weights import uniform
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from conformance.guards.compiling import not_compiled
 from conformance.incell import catches, requires, uncounted, values
-from conformance.instruments.calls import check_compiled
 from conformance.instruments.compilation import compiling, fullgraph_error
+from conformance.instruments.compiled_calls import check_compiled
 from conformance.instruments.weights import uniform
 
 pytestmark = [requires("compile"), values, uncounted("what is measured is a compiler")]

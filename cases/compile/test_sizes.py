@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from conformance.guards import RotaryCache
 from conformance.incell import catches, requires, uncounted, values
 from conformance.incell.marks import Twin
-from conformance.instruments.calls import check_compiled
 from conformance.instruments.compilation import compiling
+from conformance.instruments.compiled_calls import check_compiled
 from conformance.instruments.weights import uniform
 
 pytestmark = [requires("compile"), uncounted("what is measured is a compiler")]

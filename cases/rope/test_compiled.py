@@ -13,8 +13,8 @@ from conformance.guards.rotary import DynamicRotaryCache, RotaryCache, rotate
 from conformance.incell import catches, requires, uncounted, values
 from conformance.incell.marks import Twin
 from conformance.instruments import rotation
-from conformance.instruments.calls import call, check_compiled
 from conformance.instruments.compilation import compiling, observe_report
+from conformance.instruments.compiled_calls import call, check_compiled
 from conformance.instruments.replaying import replays_first_program
 from conformance.instruments.weights import uniform
 

@@ -12,8 +12,8 @@ from conformance.guards.rotary import rotate
 from conformance.incell import catches, requires, uncounted, values
 from conformance.incell.marks import Twin
 from conformance.instruments import rotation
-from conformance.instruments.calls import check_compiled
 from conformance.instruments.compilation import compiling, observe_report
+from conformance.instruments.compiled_calls import check_compiled
 from conformance.instruments.models import HoldsEnough
 from conformance.instruments.replaying import replays_first_program
 from conformance.instruments.weights import uniform

@@ -50,7 +50,7 @@ def executed(python: Path, table: Table, *, samples: int = 60) -> Lists:
         settings.write_text(json.dumps(asked), encoding="utf-8")
         for module, arguments, out in (
             ("conformance.incell.upstream", [MACOS, str(words)], words),
-            ("conformance.incell.opinfos", [str(settings)], recordings),
+            ("conformance.incell.opinfo_recording", [str(settings)], recordings),
         ):
             told = run_in_cell(python, module, arguments, folder)
             if not out.is_file():

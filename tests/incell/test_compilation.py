@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from conformance.guards.compiling import no_recompiles, not_compiled, recompile_limit, uncompiled, without_prefix
-from conformance.instruments.calls import call, check_compiled
 from conformance.instruments.compilation import compiling, fullgraph_error
+from conformance.instruments.compiled_calls import call, check_compiled
 from conformance.instruments.generalization import difference_of
 from conformance.instruments.replaying import replays_first_program
 from conformance.instruments.snapshots import snapshot, state_of

@@ -1,6 +1,6 @@
 """Which operators each OpInfo of the installed release dispatches, forward and backward, over its own samples.
 
-`python -m conformance.incell.opinfos SETTINGS`: SETTINGS is a JSON file (entered, dtype, samples, out).
+`python -m conformance.incell.opinfo_recording SETTINGS`: SETTINGS is a JSON file (entered, dtype, samples, out).
 """
 
 from __future__ import annotations
