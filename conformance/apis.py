@@ -50,6 +50,14 @@ class Touch:
         return GUARDS.get(self.name, "")
 
 
+@dataclass
+class Reading:
+    """What was read of a source: the APIs that it touches, and the files that could not be read, each with the reason."""
+
+    touches: list[Touch]
+    unread: dict[Path, str]
+
+
 Table = dict[str, list[str]]
 
 
@@ -97,35 +105,41 @@ def write(names: Iterable[tuple[str, list[str]]]) -> None:
     DATA.write_text(json.dumps(table, indent=0) + "\n", encoding="utf-8")
 
 
-def lines(found: Iterable[Touch], project: Path, lowest: str) -> list[str]:
+def lines(read: Reading, project: Path, lowest: str) -> list[str]:
     """What was found, for a terminal."""
     told = []
-    for touch in found:
-        place = touch.file.relative_to(project) if touch.file.is_relative_to(project) else touch.file
-        told += [f"{touch.name}: since {touch.since}", f"    {place}:{touch.line}: {touch.source}"]
+    for touch in read.touches:
+        told += [f"{touch.name}: since {touch.since}", f"    {_place(touch.file, project)}:{touch.line}: {touch.source}"]
         told += [f"    where it is missing: conformance.guards.{touch.guard}"] if touch.guard else []
-    return told or [f"nothing that is newer than torch {lowest}"]
+    told = told or [f"nothing that is newer than torch {lowest}"]
+    return told + [f"not read: {_place(path, project)}: {why}" for path, why in read.unread.items()]
 
 
-def touched(files: Iterable[Path], lowest: str) -> list[Touch]:
+def _place(path: Path, project: Path) -> Path:
+    return path.relative_to(project) if path.is_relative_to(project) else path
+
+
+def touched(files: Iterable[Path], lowest: str) -> Reading:
     """The uses, in those files, of APIs that are newer than the release `lowest`, one for each API, in order of first release."""
     known = first_releases()
     found: dict[str, Touch] = {}
+    unread: dict[Path, str] = {}
     for path in files:
-        for name, line, source in _uses(path):
+        try:
+            text = path.read_text(encoding="utf-8")
+            tree = ast.parse(text)
+        except (OSError, SyntaxError, ValueError) as error:
+            unread[path] = str(error)
+            continue
+        for name, line, source in _uses(text, tree):
             since = known.get(name)
             if since is not None and Version(since) > Version(lowest):
                 found.setdefault(name, Touch(name, since, path, line, source))
-    return sorted(found.values(), key=lambda touch: (Version(touch.since), touch.name))
+    return Reading(sorted(found.values(), key=lambda touch: (Version(touch.since), touch.name)), unread)
 
 
-def _uses(path: Path) -> Iterator[tuple[str, int, str]]:
-    """Every dotted name below torch that the file reads, and `name(keyword)` for each keyword of a call, with its line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
-    except (OSError, SyntaxError, ValueError):
-        return
+def _uses(text: str, tree: ast.Module) -> Iterator[tuple[str, int, str]]:
+    """Every dotted name below torch that the source reads, and `name(keyword)` for each keyword of a call, with its line."""
     lines, imported = text.splitlines(), dict(_imports(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":

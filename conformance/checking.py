@@ -46,7 +46,7 @@ def _newer_apis(plan: Plan, models: Sequence[SubjectSpec], config: Config) -> li
     lowest = str(min(planned.cell.version for planned in plan.cells))
     found = apis.touched((file for model in models for file in model.sources()), lowest)
     told = apis.lines(found, config.project, lowest)
-    return ["", f"newer than torch {lowest}, by its source", *(f"  {line}" for line in told)] if found else []
+    return ["", f"newer than torch {lowest}, by its source", *(f"  {line}" for line in told)] if found.touches or found.unread else []
 
 
 def _claimed(config: Config, own: set[str]) -> claimwidth.Claimed | None:

@@ -26,7 +26,7 @@ LIBRARIES = {"transformers": (_TRANSFORMERS,), "timm": ("timm",), "nanochat": ()
 BUILTIN = {"gpt": (), "opt": (_TRANSFORMERS,)}
 #: Folders that hold no source of the project; nor do those whose name begins with a dot.
 _NO_SOURCE = {"venv", "build", "dist", "node_modules", "site-packages", "reports", "__pycache__"}
-_MOST_FILES = 2000
+_MOST_FILES = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,12 +142,17 @@ def _project(project: Path, reference: str, table: dict[str, Any]) -> tuple[str,
 
 
 def sources(root: Path) -> list[Path]:
-    """The Python files below `root`, at most two thousand of them; environments and what tools leave are passed over."""
+    """The Python files below `root`; environments and what tools leave are passed over.
+
+    Raises ConfigError for more files than a project has: then the folder is no project's.
+    """
     if root.is_file():
         return [root]
     found: list[Path] = []
     pending = [root]
-    while pending and len(found) < _MOST_FILES:
+    while pending:
+        if len(found) > _MOST_FILES:
+            raise ConfigError(f"{root} holds more than {_MOST_FILES} Python files: name a folder that holds the project alone")
         for path in sorted(pending.pop().iterdir()):
             if path.is_dir() and not path.is_symlink() and path.name not in _NO_SOURCE and not path.name.startswith("."):
                 pending.append(path)

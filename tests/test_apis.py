@@ -29,7 +29,7 @@ def attend(q, k, v, model, state):
 def _touched(tmp_path: Path, lowest: str, source: str = SOURCE) -> dict[str, apis.Touch]:
     path = tmp_path / "net.py"
     path.write_text(source, encoding="utf-8")
-    return {touch.name: touch for touch in touched([path], lowest)}
+    return {touch.name: touch for touch in touched([path], lowest).touches}
 
 
 def test_newer_apis_are_named_with_their_line(tmp_path: Path) -> None:
@@ -51,7 +51,16 @@ def test_what_the_lowest_release_has_is_not_named(tmp_path: Path) -> None:
 
 def test_other_libraries_and_broken_files_are_passed_over(tmp_path: Path) -> None:
     assert _touched(tmp_path, "1.13.1", "import numpy as torch_like\ntorch_like.rms_norm\n") == {}
-    assert _touched(tmp_path, "1.13.1", "def broken(:\n") == {}
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("def broken(:\n", encoding="utf-8")
+    read = touched([broken], "1.13.1")
+    assert (read.touches, list(read.unread)) == ([], [broken])
+    told = apis.lines(read, tmp_path, "1.13.1")
+    assert told[0] == "nothing that is newer than torch 1.13.1"
+    assert told[1].startswith("not read: broken.py: ")
 
 
 @pytest.mark.parametrize(
