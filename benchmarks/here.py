@@ -16,7 +16,8 @@ from pathlib import Path
 from overhead import children_cpu_s
 
 from conformance import configfile, plan
-from conformance.environments import Environment, Environments
+from conformance.environments import Environments
+from conformance.environmentspecs import Environment
 
 if sys.version_info >= (3, 11):
     import tomllib

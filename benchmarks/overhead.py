@@ -19,8 +19,9 @@ from pathlib import Path
 
 from conformance import configfile, plan
 from conformance.environments import Environments
+from conformance.options import Options
 from conformance.progress import Progress
-from conformance.supervisor import CellRun, Options
+from conformance.supervisor import CellRun
 
 ROOT = Path(__file__).parent.parent
 

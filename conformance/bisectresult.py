@@ -12,10 +12,10 @@ from conformance.changesearch import History
 from conformance.config import Config, Release
 from conformance.globalnames import NotSliceableError
 from conformance.onecase import OneCase
+from conformance.options import Options
 from conformance.plan import Selection
 from conformance.readings import Reading
 from conformance.subjectspecs import SubjectSpec
-from conformance.supervisor import Options
 
 
 @dataclass(frozen=True, kw_only=True)

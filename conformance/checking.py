@@ -16,11 +16,11 @@ from conformance.config import Config, Release
 from conformance.errors import NoEnvironmentError
 from conformance.expectations import Expectation
 from conformance.gate import judge
+from conformance.options import Options
 from conformance.plan import Plan, Selection
 from conformance.report import build
 from conformance.report.check import lines, outcomes_by_release
 from conformance.subjectspecs import SubjectSpec
-from conformance.supervisor import Options
 
 
 def here(config: Config, selection: Selection) -> tuple[Config, Selection]:

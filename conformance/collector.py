@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.artifacts import Record
-from conformance.environments import Environment
+from conformance.environmentspecs import Environment
 from conformance.harness import Harness
 from conformance.incell import records as schema
 from conformance.incell.verdicts import Stage, Verdict

@@ -15,7 +15,7 @@ from typing import Any
 from conformance import keys
 from conformance.autopsy import post_mortem
 from conformance.config import Config, builtin_cases
-from conformance.environments import Environment
+from conformance.environmentspecs import Environment
 from conformance.incell.requirementsets import BASE
 from conformance.incell.scrub import Scrubber, private_names
 from conformance.incell.settings import VARIABLE, Settings

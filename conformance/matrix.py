@@ -15,12 +15,15 @@ from pathlib import Path
 
 from conformance.artifacts import write_json
 from conformance.config import Config
-from conformance.environments import AtHand, Environment, Environments
+from conformance.environmentathand import AtHand
+from conformance.environments import Environments
+from conformance.environmentspecs import Environment
 from conformance.errors import BusyError, NoEnvironmentError, NothingSelectedError
 from conformance.incell.requirementsets import BASE
+from conformance.options import Options
 from conformance.plan import Plan, PlannedCell
 from conformance.progress import Progress
-from conformance.supervisor import CellRun, Options
+from conformance.supervisor import CellRun
 
 
 @dataclass

@@ -10,10 +10,11 @@ from packaging.version import Version
 
 from conformance import matrix, plan, results
 from conformance.config import Config
-from conformance.environments import Environment, remove
+from conformance.environments import remove
+from conformance.environmentspecs import Environment
+from conformance.options import Options
 from conformance.plan import Selection
 from conformance.readings import Reading, of_cell
-from conformance.supervisor import Options
 
 
 @dataclass

@@ -2,58 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
-from pathlib import Path
-from typing import Any
 
-from conformance import __version__, keys, selectors
-from conformance.artifacts import read_table, write_json
+from conformance import keys, selectors
+from conformance.caselauncher import CaseLauncher
+from conformance.cellfacts import CellFacts
 from conformance.collector import Collector
 from conformance.config import Config
-from conformance.environments import Environment, Environments
+from conformance.controls import Controls
+from conformance.environments import Environments
+from conformance.environmentspecs import Environment
 from conformance.errors import InstallError
 from conformance.harness import Harness
 from conformance.incell.probe import ABSENT
 from conformance.incell.requirementsets import BASE
 from conformance.incell.verdicts import Stage, Verdict
 from conformance.journals import Journals
-from conformance.launch import Ending
 from conformance.ledger import Entry, Ledger
-from conformance.plan import Plan, PlannedCell, control_files
+from conformance.options import Options
+from conformance.plan import Plan, PlannedCell
 from conformance.progress import Progress
-
-#: What each control must come to. A control that is off says that the harness, not torch, is what the cell measured.
-CONTROLS = {
-    "control.passes": Verdict.PASS,
-    "control.is_wrong": Verdict.WRONG,
-    "control.raises": Verdict.RAISES,
-    "control.skips": Verdict.UNSUPPORTED,
-    "control.crashes": Verdict.CRASH,
-    "control.times_out": Verdict.TIMEOUT,
-}
-
-
-#: Fewer cases than this are not worth a worker of their own, which imports torch first.
-_CASES_PER_WORKER = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How cells are run, beside the configuration."""
-
-    #: Worker processes; None: as configured or by the cores, 0: one process without pytest-xdist.
-    workers: int | None = None
-    repeat: int = 1
-    twins: bool = False
-    fresh: bool = False
-    drop_environments: bool = False
-    #: Run in the environment that runs this command.
-    here: bool = False
 
 
 class CellRun:
@@ -75,9 +45,10 @@ class CellRun:
         #: How many cases, or files whose cases are not known, the selection left here.
         self.selected = 0
         self.files = tuple(file for file in plan.files if file.family not in planned.without)
-        self._facts_key = ""
         self._collect_key: str | None = None
+        self._facts = CellFacts(self.harness)
         self._collector = Collector(self.harness)
+        self._launcher = CaseLauncher(self.harness, options.workers)
 
     def run(self) -> None:
         """Run the cell. A failed install or collection becomes records; an interrupt gets out once what is known is written."""
@@ -108,7 +79,7 @@ class CellRun:
     def _measure(self) -> None:
         try:
             base = self._provide(BASE, ())
-            self._fingerprint(base)
+            self.ledger.facts = self._facts.read(base, self.ledger.previous_facts)
         except InstallError as error:
             self._not_installed(str(error))
             return
@@ -145,49 +116,9 @@ class CellRun:
         self.harness.provided[name] = environment
         return environment
 
-    def _fingerprint(self, base: Environment) -> None:
-        """Read what confounds verdicts, unless the same environment on the same machine was read before."""
-        machine = (list(os.uname()), os.cpu_count())
-        controls = [keys.case_code(file.path) for file in control_files()]
-        code = (keys.in_cell_code(), controls, __version__)
-        self._facts_key = keys.digest(base.lock, self.planned.target.variables, machine, code)
-        previous = self.ledger.previous_facts
-        if previous.get("key") == self._facts_key and previous.get("status") == "ok":
-            self.ledger.facts = previous
-            return
-        folder = self.harness.new_folder("fingerprint")
-        out = folder / "fingerprint.json"
-        ending = self.harness.launch([str(base.python), "-m", "conformance.incell.fingerprint", str(out)], folder, Journals(folder))
-        found, _ = read_table(out) if out.exists() else (None, [])
-        status, reason = self._status(found, ending, folder)
-        self.ledger.facts = self._facts(status, reason, found or {})
-
-    def _status(self, found: dict[str, Any] | None, ending: Ending, folder: Path) -> tuple[str, str]:
-        if found is None:
-            return "import-failed", f"torch could not be imported (exit code {ending.code}): {self.harness.console(folder)[-500:]}"
-        device, build = self.planned.cell.device, found["torch"]
-        if device == "cuda" and not (build["cuda"] or build["hip"]):
-            raise InstallError(f"the index gave {build['version']}, a build without CUDA or ROCm, for a cuda cell")
-        if found["device"]["probe"] != "ok":
-            return "probe-failed", f"the probe of {device} failed: {found['device']['probe']}"
-        return "ok", ""
-
-    def _facts(self, status: str, reason: str, found: dict[str, Any]) -> dict[str, Any]:
-        return {
-            **{name: value for name, value in found.items() if name != "freeze"},
-            "schema": 1,
-            "tool": __version__,
-            "cell": str(self.planned.cell),
-            "status": status,
-            "reason": reason,
-            "environments": {},
-            "started_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "key": self._facts_key,
-        }
-
     def _not_installed(self, reason: str) -> None:
         """No environment: one record per case file says so."""
-        self.ledger.facts = self._facts("install-failed", reason, {})
+        self.ledger.facts = self._facts.table("install-failed", reason, {})
         self.ledger.file_records = [self._collector.file_record(file, Verdict.ERROR, Stage.INSTALL, reason) for file in self.files]
         self.progress.say(f"{self.planned.cell}: {reason}")
 
@@ -197,7 +128,7 @@ class CellRun:
         """Which cases exist here, unless the same files were collected in the same environment before."""
         code = [(file.case, keys.case_code(file.path)) for file in self.files]
         code += [(each.alias, f"{each.reference} {each.requirements}") for each in self.plan.selection.subjects]
-        self._collect_key = keys.digest(self._facts_key, code, self.plan.depth, self.config.limits.timeout_s, self.options.twins)
+        self._collect_key = keys.digest(self._facts.key, code, self.plan.depth, self.config.limits.timeout_s, self.options.twins)
         before = self.ledger.previous_collected
         if before.get("key") == self._collect_key and before.get("complete") and before["cases"]:
             self.ledger.entries = self.ledger.absolute(before["cases"])
@@ -261,53 +192,7 @@ class CellRun:
         for attempt in range(1, self.options.repeat + 1):
             for entry in entries:
                 self.ledger.keep(entry, attempt)
-            self._run_entries(environment, entries, attempt, self.ledger)
-
-    def _run_entries(self, environment: Environment, entries: list[Entry], attempt: int, ledger: Ledger) -> None:
-        """Launch until every entry has its record: after a death the culprit is known, and the rest is launched again."""
-        while left := ledger.open(entries, attempt):
-            folder = self.harness.new_folder(environment.request.name)
-            journals = Journals(folder)
-            try:
-                found = self._launch_cases(environment, folder, journals, left, attempt)
-            except BaseException:
-                journals.update()
-                _settle_all(ledger, left, attempt, journals.records)
-                raise
-            _settle_all(ledger, left, attempt, found)
-
-    def _launch_cases(
-        self, environment: Environment, folder: Path, journals: Journals, entries: list[Entry], attempt: int
-    ) -> dict[str, dict[str, Any]]:
-        """One launch; the fields of every case that it settled, at least one."""
-        wanted = folder / "wanted.txt"
-        wanted.write_text("\n".join(entry["case"] for entry in entries), encoding="utf-8")
-        write_json(folder / "entries.json", {"attempt": attempt, "entries": entries})
-        files = list(dict.fromkeys(entry["file"] for entry in entries))
-        memory = {entry["case"]: entry["memory_mb"] for entry in entries if entry["memory_mb"]}
-        command = [*self.harness.pytest(environment), *self._spread(entries), *files]
-        name = environment.request.name
-        ending = self.harness.launch(command, folder, journals, environment=name, wanted=wanted, attempt=attempt, case_memory_mb=memory)
-        deaths = self.harness.deaths(journals, ending)
-        of_files = {entry["case"]: deaths[entry["file_case"]] for entry in entries if entry["file_case"] in deaths}
-        found = {**of_files, **deaths, **journals.records}
-        settled = {entry["case"]: found[entry["case"]] for entry in entries if entry["case"] in found}
-        return settled or self._nothing_ran(entries, folder, ending)
-
-    def _spread(self, entries: list[Entry]) -> list[str]:
-        """How pytest-xdist spreads the cases; nothing where one process does."""
-        chosen = self.options.workers if self.options.workers is not None else self.config.workers
-        each = max(entry.get("cases_per_worker") or _CASES_PER_WORKER for entry in entries)
-        workers = min(self.harness.workers, len(entries) // each) if chosen is None else min(chosen, len(entries))
-        if not workers:
-            return ["-p", "no:xdist"]
-        return ["-p", "xdist.plugin", "-n", str(workers), "--dist", "worksteal", "--max-worker-restart", "1000000"]
-
-    def _nothing_ran(self, entries: list[Entry], folder: Path, ending: Ending) -> dict[str, dict[str, Any]]:
-        """A launch that settled nothing would settle nothing for ever."""
-        reason = f"the process ended with exit code {ending.code} before any case began"
-        fields = {"verdict": Verdict.ERROR.value, "stage": Stage.COLLECT.value, "reason": reason, "key": None}
-        return {entry["case"]: {**fields, "output_tail": self.harness.console(folder)} for entry in entries}
+            self._launcher.run(environment, entries, attempt, self.ledger)
 
     # -- controls
 
@@ -316,21 +201,7 @@ class CellRun:
         known = self.ledger.facts.get("controls", {})
         if self.options.twins or self.ledger.facts["status"] != "ok" or (known.get("ok") and self.ledger.controls):
             return
-        own = Ledger(str(self.planned.cell), self.ledger.folder, self.ledger.work, self.harness.case_roots)
-        own.entries = self._collector.collect(base, control_files(), own.file_records)
-        self._run_entries(base, own.entries, 1, own)
-        self.ledger.controls = [record for _, record in sorted(own.records.items())]
-        verdicts = {record["case"]: record["verdict"] for record in self.ledger.controls}
-        elsewhere = Verdict.PASS if self.planned.cell.device == "cpu" else Verdict.UNEXERCISED
-        must = {**CONTROLS, "control.runs_elsewhere": elsewhere, "control.falls_back": elsewhere}
-        off = sorted(case for case, verdict in must.items() if verdicts.get(case) != verdict.value)
-        self.ledger.facts["controls"] = {"ok": not off, "off": off}
-
-
-def _settle_all(ledger: Ledger, entries: list[Entry], attempt: int, found: dict[str, dict[str, Any]]) -> None:
-    for entry in entries:
-        if entry["case"] in found:
-            ledger.settle(entry, attempt, found[entry["case"]])
+        Controls(self._collector, self._launcher).run(base, self.ledger)
 
 
 def _without_twin(case: str) -> str:

@@ -14,7 +14,8 @@ import pytest
 
 from conformance import configfile, plan
 from conformance.config import Config
-from conformance.environments import Environments, Request
+from conformance.environments import Environments
+from conformance.environmentspecs import Request
 from conformance.errors import InstallError
 
 VERSION = "2.99.0"

@@ -10,7 +10,8 @@ from builders import record
 
 from conformance.config import builtin_cases
 from conformance.configfile import load
-from conformance.environments import AtHand, Environments
+from conformance.environmentathand import AtHand
+from conformance.environments import Environments
 from conformance.errors import ConfigError
 from conformance.incell.artifacts import Artifacts
 from conformance.incell.deaths import ChildDeathError

@@ -12,7 +12,7 @@ from conformance import configfile
 from conformance import plan as plans
 from conformance.config import DEPTHS, DEVICES, Config, builtin_cases
 from conformance.errors import ConfigError
-from conformance.supervisor import Options
+from conformance.options import Options
 
 if TYPE_CHECKING:
     from conformance.expectations import Expectation
