@@ -103,6 +103,46 @@ def counts_kept_keys(past: int, new: int, kept: Tensor) -> Tensor:
     return torch.arange(len(kept), len(kept) + new)
 
 
+def last_keys(keys: Tensor, window: int) -> Tensor:
+    """The last `window` of keys `(B, T, ...)`, all of them where there are fewer."""
+    return keys[:, max(0, keys.size(1) - window) :]
+
+
+def slices_from_the_difference(keys: Tensor, window: int) -> Tensor:
+    """A difference below zero counts from the end: of 4 keys a window of 6 keeps the last 2."""
+    return keys[:, keys.size(1) - window :]
+
+
+def slices_from_the_end(keys: Tensor, window: int) -> Tensor:
+    """As code for a sliding window has it."""
+    return keys[:, -window:]
+
+
+def _check_window(last: Callable[[Tensor, int], Tensor], device: torch.device) -> None:
+    keys = torch.arange(8.0, device=device).view(1, 8, 1, 1)
+    for held in (1, 4, 6, 8):
+        assert last(keys[:, :held], 6).flatten().tolist() == list(range(max(0, held - 6), held))
+
+
+@values
+@catches(slices_from_the_difference, last=last_keys)
+def test_window_wider_than_the_cache(last: Callable[[Tensor, int], Tensor], device: torch.device) -> None:
+    """A window of 6 keeps the whole cache as long as it holds fewer keys than that, and the last 6 afterwards.
+
+    tenstorrent/tt-xla#4465, tenstorrent/tt-xla#5199. Holds on 1.13 to 2.15.
+    """
+    _check_window(last, device)
+
+
+@values
+def test_window_wider_than_the_cache_native(device: torch.device) -> None:
+    """`keys[:, -window:]` keeps the whole cache as long as it holds fewer keys.
+
+    tenstorrent/tt-xla#4465: XLA refuses a slice that begins before the axis. On the CPU it begins at 0, on 1.13 to 2.15.
+    """
+    _check_window(slices_from_the_end, device)
+
+
 def _decode(positions: Positions, q: Tensor, k: Tensor, window: int, chunk: int) -> Tensor:
     """Scores `(T, T)` of single-head `q`, `k` `(1, T, 1, D)`, decoded in chunks, the last `window` keys kept; 0 where not kept."""
     cache, length = RotaryCache(q.size(-1), rows=4, device=q.device), q.size(1)
@@ -110,7 +150,7 @@ def _decode(positions: Positions, q: Tensor, k: Tensor, window: int, chunk: int)
     for start in range(0, length, chunk):
         at = positions(start, chunk, kept).to(q.device)
         now = torch.arange(start, start + chunk)
-        keys = torch.cat([keys, rotate(k[:, start : start + chunk], *cache.at(at))], dim=1)[:, -window:]
+        keys = last_keys(torch.cat([keys, rotate(k[:, start : start + chunk], *cache.at(at))], dim=1), window)
         kept = torch.cat([kept, now])[-window:]
         turned = rotate(q[:, start : start + chunk], *cache.at(at))
         scores[start : start + chunk, kept] = (turned[0, :, 0] @ keys[0, :, 0].t()).cpu()
