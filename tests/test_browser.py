@@ -23,10 +23,12 @@ ROWS = {
     "init.x[b]": {"2.1.2": "pass", "2.10.0": "pass", "2.11.0": "pass"},
     "init.writes[gpt]": {"2.1.2": "raises", "2.10.0": "crash", "2.11.0": "timeout"},
     "trace.y": {"2.1.2": "error", "2.10.0": "unsupported", "2.11.0": "unexercised"},
+    "mps.op[abs-float32]": {"2.1.2": "pass", "2.10.0": "raises", "2.11.0": "pass"},
     "fallbacks.rms_norm_default_eps_native": {"2.1.2": "unsupported", "2.10.0": "wrong", "2.11.0": "pass"},
 }
 PAGES = ("index.html", "families/init.html", "CASE", "releases/2.11.0.html", "guards.html", "bits.html", "models.html", "subjects/gpt.html",
-         "deviations.html", "environments.html", "sources/init.xs.html", "search.html?q=init")  # fmt: skip
+         "deviations.html", "environments.html", "lowering.html", "operators.html",
+         "sources/init.xs.html", "search.html?q=init")  # fmt: skip
 
 
 def results() -> ResultSet:
@@ -40,6 +42,9 @@ def results() -> ResultSet:
             "breaks": {"kind": "number", "value": 3, "better": "lower"},
         }
         each.records.append(record(each.cell, "init.bits[normal_]", observations=seen))
+        each.records.append(
+            record(each.cell, "lowering.subject_lowers[gpt-script]", "raises", stage="lower", subject="gpt", reason="no op here")
+        )
     hostile = hostile_results()
     return ResultSet([*found.cells, *(each for each in hostile.cells if each.cell != cell("2.10.0"))], None, hostile.problems)
 
@@ -143,6 +148,20 @@ def test_a_search_has_an_address(visit: Visit) -> None:
     page.get_by_text("Nothing found.").wait_for()
 
 
+def test_a_search_answers_for_a_release_an_operator_and_a_case(visit: Visit) -> None:
+    page = visit.open("index.html")
+    for text, link, told in (
+        ("2.1", "torch 2.1.2", "what changed"),
+        ("aten abs_ mps", "", "Nothing found."),
+        ("abs_", "abs_", "yes 1.13.1 to "),
+        ("x b", "init.x[b]", "passes >=2.1"),
+    ):
+        page.fill("#q", text)
+        page.locator("#found", has_text=told).wait_for()
+        assert page.locator("#found a").all_inner_texts()[:1] == ([link] if link else []), text
+        assert told in page.locator("#found").inner_text()
+
+
 def test_a_filter_has_an_address_and_a_way_back(visit: Visit) -> None:
     page = visit.open("families/init.html")
     rows = page.locator(".cases tbody:visible")
@@ -160,10 +179,41 @@ def test_a_filter_has_an_address_and_a_way_back(visit: Visit) -> None:
     page.wait_for_function("document.querySelectorAll('.cases tbody:not([hidden])').length > 1")
     sent = visit.open("families/init.html#rows=vary")
     assert sent.locator(".cases tbody:visible").count() == 2
-    sent.select_option("[name=rows]", "")
+    sent.select_option("[name=rows]", "dev")
     sent.select_option("[name=at]", "2.10.0")
     assert sent.locator(".cases tbody:visible code").all_inner_texts() == ["init.writes[gpt]", "init.x[a]"]
-    assert sent.url.endswith("#at=2.10.0")
+    assert sent.url.endswith("#rows=dev&at=2.10.0")
+
+
+def test_a_filter_asks_for_a_kind_of_verdict_on_a_release(visit: Visit) -> None:
+    page = visit.open("families/init.html")
+    for rows, at, cases in (
+        ("wrong", "", ["init.x[a]"]),
+        ("wrong", "2.11.0", ["init.x[a]"]),
+        ("wrong", "2.1.2", []),
+        ("loud", "", ["init.writes[gpt]"]),
+        ("crash", "2.10.0", ["init.writes[gpt]"]),
+        ("crash", "2.11.0", []),
+        ("open", "2.11.0", ["init.writes[gpt]", "init.x[a]"]),
+        ("vary", "", ["init.writes[gpt]", "init.x[a]"]),
+        ("vary", "2.10.0", []),
+        ("", "2.11.0", ["init.bits[normal_]", "init.writes[gpt]", "init.x[a]", "init.x[b]"]),
+    ):
+        page.select_option("[name=rows]", rows)
+        page.select_option("[name=at]", at)
+        assert page.locator(".cases tbody:visible code").all_inner_texts() == cases, (rows, at)
+        assert page.locator("thead th.chosen").all_inner_texts() == ([at] if at else [])
+
+
+def test_the_silent_faults_of_a_family_are_one_key_away_from_the_front_page(visit: Visit) -> None:
+    front = visit.open("index.html")
+    front.locator("tr:has(a:text-is('init')) td a").first.focus()
+    front.keyboard.press("Enter")
+    front.wait_for_url("**/init.html#rows=wrong&at=2.11.0&on=cpu")
+    assert front.locator(".cases tbody:visible code").all_inner_texts() == ["init.x[a]"]
+    assert front.locator("output").inner_text() == "1 of 4"
+    front.go_back()
+    assert front.url.endswith("index.html")
 
 
 def test_the_keyboard_reaches_everything_and_shows_where_it_is(visit: Visit) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from urllib.parse import urlencode
 
 #: Pages of which there is one.
 FRONT, OVERVIEW, SEARCH, GUARDS, BITS, MODELS, DEVIATIONS, ENVIRONMENTS, OPERATORS, LOWERING = (
@@ -39,6 +40,11 @@ def family(name: str, number: int = 1) -> str:
     return part(f"families/{slug(name)}.html", number)
 
 
+def filtered(page: str, rows: str, release: str, device: str) -> str:
+    """A page of a table with its filter set: the cases that came to `rows` on one release and device."""
+    return f"{page}#{urlencode({'rows': rows, 'at': release, 'on': device})}"
+
+
 def subject(name: str, number: int = 1) -> str:
     """The page of one model, or a further part of it."""
     return part(f"subjects/{slug(name)}.html", number)
@@ -57,6 +63,11 @@ def source(file_case: str) -> str:
 def guard(name: str) -> str:
     """The part of the page of guards that is about one of them."""
     return f"{GUARDS}#{slug(name)}"
+
+
+def operator(name: str) -> str:
+    """The row of one operator in the page of operators on MPS."""
+    return f"{OPERATORS}#{slug(name)}"
 
 
 def environment(cell: object) -> str:

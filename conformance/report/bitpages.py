@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 
 from conformance.artifacts import Record
 from conformance.columns import Column, Group
@@ -52,8 +54,8 @@ class Observation:
 
 def bit_pages(view: View, series: Sequence[Series]) -> Iterator[tuple[str, str]]:
     """Address and HTML of each part: what changes first."""
-    found = observations(view, series)
     groups = [group for group in view.groups if _has_digests(group)]
+    found = observations(view, groups, series)
     changing = sum(each.changes for each in found)
     apart = sum(not each.changes and each.differs for each in found)
     width = sum(len(group.columns) for group in groups)
@@ -62,28 +64,25 @@ def bit_pages(view: View, series: Sequence[Series]) -> Iterator[tuple[str, str]]
         yield part.address, render("bits.html.j2", part.address, part=part, **values)
 
 
-def observations(view: View, series: Sequence[Series]) -> list[Observation]:
-    """Every observation that has a digest somewhere, those that change between releases first, then by case."""
+def observations(view: View, groups: list[Group], series: Sequence[Series]) -> list[Observation]:
+    """Every observation that has a digest in one of `groups`, those that change between releases first, then by case."""
     told: dict[tuple[str, str], list[Series]] = defaultdict(list)
     for each in series:
         told[each.case, each.name].append(each)
     names = {(row.case, name) for row in view.rows.values() for record in row.records if record for name in _with_digest(record)}
-    found = [_observation(view, case, name, told.get((case, name), [])) for case, name in sorted(names)]
+    found = [_observation(view, groups, case, name, told.get((case, name), [])) for case, name in sorted(names)]
     return sorted(found, key=lambda each: not each.changes)
 
 
-def _observation(view: View, case: str, name: str, series: list[Series]) -> Observation:
+def _observation(view: View, groups: list[Group], case: str, name: str, series: list[Series]) -> Observation:
     labels: dict[str, str] = {}
     strips: list[Strip] = []
     for group, records in view.split(view.rows[case]):
-        seen = [digest(record, name) if record else "" for record in records]
-        if any(seen) or _has_digests(group):
-            for index, (column, bits) in enumerate(zip(group.columns, seen)):
-                label = labels.setdefault(bits, class_letter(len(labels))) if bits else ""
-                if index and strips[-1].label == label:
-                    strips[-1].columns.append(column)
-                else:
-                    strips.append(Strip(label, [column]))
+        if any(group is each for each in groups):
+            seen = [digest(record, name) if record else "" for record in records]
+            letters = [labels.setdefault(bits, class_letter(len(labels))) if bits else "" for bits in seen]
+            newest_first = zip(reversed(letters), reversed(group.columns))
+            strips.extend(Strip(label, [column for _, column in same]) for label, same in groupby(newest_first, key=itemgetter(0)))
     many = len({each.group for each in series}) > 1
     sentences = [_sentence(each, many) for each in series if each.changes or each.mixed]
     return Observation(case, name, strips, sentences, any(each.changes or each.mixed for each in series), len(labels) > 1)

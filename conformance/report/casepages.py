@@ -95,7 +95,7 @@ def _telling(view: View, row: Row) -> tuple[Column, Record]:
 
 
 def _releases(lines: list[Timeline]) -> list[Version]:
-    return sorted({column.version for line in lines for column in line.group.columns})
+    return sorted({column.version for line in lines for column in line.group.columns}, reverse=True)
 
 
 def _lanes(line: Timeline, releases: list[Version]) -> Iterator[list[tuple[Span | None, int]]]:

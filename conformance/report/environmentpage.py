@@ -29,7 +29,7 @@ def environment_page(view: View) -> str:
     newest = max(
         (day for column in view.columns if (state := column.result.publication) for day in (state.measured, state.tried)), default=""
     )
-    found = [environment(column, newest) for column in view.columns]
+    found = [environment(column, newest) for group in view.groups for column in reversed(group.columns)]
     return render("environments.html.j2", addresses.ENVIRONMENTS, view=view, environments=found, heads=HEADS)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from conformance.incell.verdicts import Verdict
 from conformance.report import addresses, paging
 from conformance.report.rendering import render
 from conformance.report.timeline import Span, Timeline, timelines
@@ -13,6 +14,8 @@ from conformance.report.view import Row, View
 
 #: Spans of one page: about what a browser lays out in a second.
 BUDGET = 6000
+#: What the filter calls a verdict, where its own name does not say all.
+_SAID = {Verdict.WRONG: "silent: wrong"}
 
 
 @dataclass(frozen=True)
@@ -21,21 +24,6 @@ class Line:
 
     row: Row
     timelines: list[Timeline]
-
-    @property
-    def varies(self) -> bool:
-        """Whether its verdict is not the same everywhere."""
-        return len(self.row.verdicts) > 1
-
-    @property
-    def open(self) -> bool:
-        """Whether it deviates somewhere without an expectation."""
-        return any(span.entry is None for _, span in self.told)
-
-    @property
-    def releases(self) -> str:
-        """The releases where it deviates, for the filter."""
-        return " ".join(dict.fromkeys(column.cell.torch for _, span in self.told for column in span.columns))
 
     @property
     def weight(self) -> int:
@@ -73,6 +61,8 @@ def _table(view: View, rows: list[Row], heading: str, address: Callable[[int], s
         line.timelines[:] = [each for each, has in zip(line.timelines, used) if has]
     values = {"view": view, "heading": heading, "groups": groups, "cases": len(rows), "deviating": sum(row.deviates for row in rows)}
     values["releases"] = sorted({column.version for group in groups for column in group.columns}, reverse=True)
+    occurring = set().union(*(row.verdicts for row in rows))
+    values["occurring"] = [(verdict.value, _SAID.get(verdict, verdict.value)) for verdict in Verdict if verdict.value in occurring]
     width = sum(len(group.columns) for group in groups)
     for part in paging.parts(lines, lambda line: line.weight, BUDGET, address, lambda line: line.row.function):
         yield part.address, render("family.html.j2", part.address, part=part, width=width, **values)

@@ -16,8 +16,8 @@ from conformance.report.headline import headline
 from conformance.report.rendering import render
 from conformance.report.view import Row, View
 
-#: Columns that the front page has room for; of more it shows the newest of each device, and says where all are.
-MOST_COLUMNS = 50
+#: Cells of its tables that the front page has room for; of more it shows the newest columns of each device, and says where all are.
+MOST_CELLS = 180
 #: Causes of the newest changes that the front page lists; the release's page has all.
 CAUSES = 5
 
@@ -55,8 +55,8 @@ def front_pages(view: View) -> Iterator[tuple[str, str]]:
     tallies = {name: [tally(view, rows, index) for index in range(len(view.columns))] for name, rows in view.families.items()}
     ends = [(group, start, start + len(group.columns)) for group, start in zip(view.groups, view.starts, strict=False)]
     whole = [(group, list(reversed(range(start, end)))) for group, start, end in ends]  # the newest first: most people ask about it
-    each = max(MOST_COLUMNS // max(len(whole), 1), 1)
-    shown = [(group, indices[:each]) for group, indices in whole] if len(view.columns) > MOST_COLUMNS else whole
+    each = _room([len(indices) for _, indices in whole], MOST_CELLS // max(len(tallies), 1))
+    shown = [(group, indices[:each]) for group, indices in whole]
     yield (
         addresses.FRONT,
         render(
@@ -81,6 +81,12 @@ def front_pages(view: View) -> Iterator[tuple[str, str]]:
         ),
     )
     yield addresses.OVERVIEW, render("overview.html.j2", addresses.OVERVIEW, view=view, shown=whole, tallies=tallies)
+
+
+def _room(lengths: Sequence[int], most: int) -> int:
+    """How many columns of each device there is room for, where `most` are shown in all; at least one."""
+    fits = (each for each in range(max(lengths, default=1), 0, -1) if sum(min(each, length) for length in lengths) <= most)
+    return next(fits, 1)
 
 
 def tally(view: View, rows: Sequence[Row], index: int) -> Tally | None:

@@ -75,7 +75,7 @@ def told(view: View) -> list[Told]:
         for need in needs(view.groups, view.ways, name):
             cases = [row for row in rows if any(matches(pattern, row.case) for pattern in need.way.cases)]
             without.update(row.function for row in cases)
-            here.append((need, _stretches(need, view.releases), cases))
+            here.append((need, _stretches(need, view.releases[::-1]), cases))
         users = {case for case, source in view.sources.items() if name in source.guards} - without
         through = [row for row in rows if row.function in users]
         found.append(Told(name, text, here, through))

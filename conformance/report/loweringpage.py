@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from conformance.columns import Column
+from conformance.incell.verdicts import Verdict
 from conformance.ladders import STAGES, Rung, ladder, stopped
 from conformance.report import addresses
 from conformance.report.rendering import render
@@ -19,16 +20,27 @@ class Climb:
     row: Row
     rungs: list[Rung | None]
 
-    @property
-    def told(self) -> list[Rung]:
-        """What stopped it, each once: by stage, reason and line."""
-        found = {(each.stage, each.reason, each.blame): each for each in self.rungs if each is not None and each.verdict != "pass"}
-        return list(found.values())
+
+@dataclass(frozen=True)
+class Stop:
+    """What stopped cases at one stage, for one reason and at one line: `rung` is the first, `where` has the releases of each case."""
+
+    rung: Rung
+    where: dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One model or obstacle: its cases, and what stopped them."""
+
+    climbs: list[Climb]
+    stops: list[Stop]
 
 
 def lowering_page(view: View) -> str:
     """The HTML of the page."""
-    places = [place for place, column in enumerate(view.columns) if _has_family(column)]
+    whole = [place for start, group in zip(view.starts, view.groups) for place in reversed(range(start, start + len(group.columns)))]
+    places = [place for place in whole if _has_family(view.columns[place])]  # the newest first
     climbs = [Climb(row, ladder([row.records[place] for place in places])) for row in view.families.get("lowering", [])]
     climbs = [climb for climb in climbs if any(climb.rungs)]
     models: dict[str, list[Climb]] = {}
@@ -39,8 +51,31 @@ def lowering_page(view: View) -> str:
     columns = [view.columns[place] for place in places]
     counts = [stopped(climb.rungs[number] for climb in climbs) for number in range(len(columns))]
     pairs = {name: view.sources.get(name) for name in obstacles}
-    tables = {"columns": columns, "counts": counts, "models": models, "obstacles": obstacles, "pairs": _shown(pairs)}
-    return render("lowering.html.j2", addresses.LOWERING, view=view, stages=(*STAGES, "passed"), **tables)
+    sections = {
+        name: {key: Section(each, stops(each, columns)) for key, each in held.items()}
+        for name, held in (("models", models), ("obstacles", obstacles))
+    }
+    return render(
+        "lowering.html.j2",
+        addresses.LOWERING,
+        view=view,
+        stages=(*STAGES, "passed"),
+        columns=columns,
+        counts=counts,
+        pairs=_shown(pairs),
+        **sections,
+    )
+
+
+def stops(climbs: list[Climb], columns: list[Column]) -> list[Stop]:
+    """What stopped `climbs`, each once with the cases and the releases, in the order of the cases."""
+    found: dict[tuple[str, str, str, str], Stop] = {}
+    for climb in climbs:
+        for each, column in zip(climb.rungs, columns, strict=True):
+            if each is not None and each.verdict != Verdict.PASS.value:
+                stop = found.setdefault((each.verdict, each.stage, each.reason, each.blame), Stop(each, {}))
+                stop.where.setdefault(climb.row.case, []).append(column.cell.torch)
+    return list(found.values())
 
 
 def _has_family(column: Column) -> bool:

@@ -27,5 +27,5 @@ def _lanes(view: View, rows: list[Row]) -> list[tuple[str, list[Tally | None]]]:
             if each is not None and (held is None or each.worst.severity < held.worst.severity):
                 at[column.version] = each
         if at:
-            found.append((view.label(group), [at.get(release) for release in view.releases]))
+            found.append((view.label(group), [at.get(release) for release in reversed(view.releases)]))
     return found

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 
 from conformance.mps import oprows, testlists
 from conformance.mps.answers import Answer
@@ -49,26 +50,39 @@ class OpLine:
     dtypes: list[str]
 
     @property
+    def sentence(self) -> str:
+        """On which releases it is what on MPS, the newest first."""
+        words = [span.registered or "absent" for span in self.spans for _ in range(span.width)]
+        told = []
+        for word, same in groupby(zip(words, reversed(stored().releases)), key=itemgetter(0)):
+            newest, *older = (release for _, release in same)
+            told.append(f"{word} {older[-1]} to {newest}" if older else f"{word} {newest}")
+        return ", ".join(told)
+
+    @property
     def kinds(self) -> str:
         """What the filter of rows asks for: since when it has a kernel, or that it has none to this day."""
-        lacking = "lacking " if self.spans[-1].registered == "no" else ""
+        lacking = "lacking " if self.spans[0].registered == "no" else ""
         fallen = "fallen " if any(span.registered == "cpu-fallback" for span in self.spans) else ""
         return f"{lacking}{fallen}{addresses.slug(f'since-{self.first}') if self.first else 'never'}"
 
 
-def op_page(view: View) -> str:
+def op_lines(view: View) -> list[OpLine]:
+    """The operators that the page lists, by name."""
+    return [line(row) for row in oprows.rows(oprows.observed(view.result)) if _says_something(row)]
+
+
+def op_page(view: View, lines: Sequence[OpLine]) -> str:
     """The HTML of the page."""
-    rows = oprows.rows(oprows.observed(view.result))
-    told = [line(row) for row in rows if _says_something(row)]
-    releases = stored().releases
-    firsts = [(release, addresses.slug(f"since-{release}")) for release in releases[1:]]
+    releases = stored().releases[::-1]
+    firsts = [(release, addresses.slug(f"since-{release}")) for release in releases[:-1]]
     lists = testlists.digest().releases
-    return render("ops.html.j2", addresses.OPERATORS, view=view, lines=told, releases=releases, firsts=firsts, lists=lists, looks=LOOKS)
+    return render("ops.html.j2", addresses.OPERATORS, view=view, lines=lines, releases=releases, firsts=firsts, lists=lists, looks=LOOKS)
 
 
 def line(row: OpRow) -> OpLine:
     """The row of an operator as the table shows it."""
-    grouped = groupby(stored().releases, key=lambda release: _span(row.cells.get(release), 1))
+    grouped = groupby(reversed(stored().releases), key=lambda release: _span(row.cells.get(release), 1))
     found = [_wide(span, len(list(same))) for span, same in grouped]
     return OpLine(row.name, row.first, found, list(_dtypes(row)))
 

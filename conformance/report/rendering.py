@@ -18,7 +18,7 @@ from conformance.plaintext import counted, visible
 from conformance.report import addresses
 from conformance.report.grid import MEANINGS, SIGNS
 from conformance.report.plots import number
-from conformance.report.timeline import UNSUPPORTED
+from conformance.report.timeline import statement
 from conformance.report.view import Row
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -46,7 +46,7 @@ def _environment() -> Environment:
     environment.globals.update(
         signs=SIGNS, verdicts=list(Verdict), meanings=MEANINGS, tool=__version__, to=addresses, slug=addresses.slug, css=_style()
     )
-    environment.globals.update(counted=counted, sign=sign, interval=interval, gate=gate, short=number, worst=worst, pythons=pythons)
+    environment.globals.update(counted=counted, sign=sign, interval=statement, gate=gate, short=number, worst=worst, pythons=pythons)
     environment.filters.update(clipped=clipped, prose=prose, breakable=breakable, short_link=short_link)
     return environment
 
@@ -96,11 +96,6 @@ def sign(verdict: str) -> str:
 def worst(row: Row) -> str:
     """The worst verdict of a case."""
     return min(row.verdicts, key=lambda verdict: Verdict(verdict).severity)
-
-
-def interval(passes: str) -> str:
-    """An interval as a statement."""
-    return {"none": "passes nowhere", "unknown": "not known", UNSUPPORTED: UNSUPPORTED}.get(passes, f"passes {passes}")
 
 
 def gate(judgement: Judgement) -> str:

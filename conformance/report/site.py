@@ -15,7 +15,7 @@ from conformance.report.frontpage import front_pages
 from conformance.report.guardpage import guard_page
 from conformance.report.loweringpage import lowering_page
 from conformance.report.modelpage import model_page
-from conformance.report.oppage import op_page
+from conformance.report.oppage import op_lines, op_page
 from conformance.report.releasepages import release_pages
 from conformance.report.rendering import TEMPLATES
 from conformance.report.sourcepages import source_pages
@@ -33,13 +33,14 @@ def pages(view: View) -> Iterator[tuple[str, str]]:
     yield from deviation_pages(view)
     yield addresses.GUARDS, guard_page(view)
     yield addresses.MODELS, model_page(view)
+    operators = op_lines(view) if view.asks_of_mps else []
     if view.asks_of_mps:
-        yield addresses.OPERATORS, op_page(view)
+        yield addresses.OPERATORS, op_page(view, operators)
     yield addresses.LOWERING, lowering_page(view)
     yield addresses.ENVIRONMENTS, environment_page(view)
     yield from case_pages(view)
     yield from fragments(view)
     yield from source_pages(view.files)
-    yield from searchindex.files(view)
+    yield from searchindex.files(view, operators)
     for name in ("site.css", "site.js"):
         yield name, (TEMPLATES / name).read_text(encoding="utf-8")

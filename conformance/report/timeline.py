@@ -84,6 +84,22 @@ def timelines(view: View, row: Row) -> Iterator[Timeline]:
         yield Timeline(group, _spans(view, group.columns, records), passes, tested)
 
 
+def passing(view: View, row: Row) -> str:
+    """Where a case passes, in a line: devices that agree are named together, and none is where all do."""
+    devices: dict[str, list[str]] = {}
+    for group, records in view.split(row):
+        if any(records):
+            devices.setdefault(_interval(view, group, row.case, records)[0], []).append(view.label(group))
+    if len(devices) == 1:
+        return statement(next(iter(devices)))
+    return "; ".join(f"{', '.join(names)} {statement(passes)}" for passes, names in devices.items())
+
+
+def statement(passes: str) -> str:
+    """An interval as a statement."""
+    return {"none": "passes nowhere", "unknown": "not known", UNSUPPORTED: UNSUPPORTED}.get(passes, f"passes {passes}")
+
+
 def _spans(view: View, columns: list[Column], records: list[Record | None]) -> list[Span]:
     found: list[Span] = []
     last: object = None

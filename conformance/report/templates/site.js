@@ -5,32 +5,62 @@
   document.querySelectorAll(".no-script").forEach((each) => (each.hidden = true));
   const fields = () => new URLSearchParams(location.hash.slice(1));
 
+  // What a table shows, read from the table: for each row its verdicts with the columns, from one up to another, that they stand in.
+  const LOUD = ["raises", "crash", "timeout"];
+  const DEVIATES = ["wrong", ...LOUD, "unexercised", "error", "missing"];
+  const spans = (row) => {
+    let to = 0;
+    return [...row.querySelectorAll("tr:first-child > td")].map((cell) => {
+      const from = to;
+      to += cell.colSpan;
+      return { verdict: cell.classList[0], expected: !!cell.querySelector("abbr"), from, to };
+    }).filter(({ verdict }) => verdict !== "none");
+  };
+  const KINDS = {
+    "": (seen) => seen.length > 0,
+    dev: (seen) => seen.some(({ verdict }) => DEVIATES.includes(verdict)),
+    open: (seen) => seen.some(({ verdict, expected }) => DEVIATES.includes(verdict) && !expected),
+    loud: (seen) => seen.some(({ verdict }) => LOUD.includes(verdict)),
+    vary: (seen) => new Set(seen.map(({ verdict }) => verdict)).size > 1,
+  };
+
   // A filter over the rows of the page's table; it lies in the address, so that it can be sent and gone back to.
   for (const form of document.querySelectorAll(".filter")) {
-    const rows = [...document.querySelectorAll(".cases tbody")].map((row) => [row, row.textContent.toLowerCase()]);
-    const { q, rows: kind, at } = form.elements;
+    const { q, rows: kind, at, on } = form.elements;
+    const heads = at ? [...document.querySelectorAll(".cases thead th[data-at]")] : [];
+    const rows = [...document.querySelectorAll(".cases tbody")].map((row) => [row, row.textContent.toLowerCase(), at && spans(row)]);
+    const is = (seen) => (KINDS[kind.value] || ((all) => all.some(({ verdict }) => verdict === kind.value)))(seen);
+    const address = () => {
+      const set = [q, kind, at, on].filter((field) => field?.value.trim());
+      return new URLSearchParams(set.map((field) => [field.name, field.value.trim()])).toString();
+    };
     const apply = () => {
       const words = q.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const asked = at?.value || on?.value;
+      const chosen = heads.map((head) => (!at.value || head.dataset.at === at.value) && (!on?.value || head.dataset.on === on.value));
+      heads.forEach((head, column) => head.classList.toggle("chosen", !!asked && chosen[column]));
       let shown = 0;
-      for (const [row, text] of rows) {
-        const fits = words.every((word) => text.includes(word)) && (!kind.value || row.classList.contains(kind.value)) &&
-          (!at?.value || (row.dataset.at || "").includes(` ${at.value} `));
+      for (const [row, text, seen] of rows) {
+        const there = asked ? seen.filter(({ from, to }) => chosen.slice(from, to).includes(true)) : seen;
+        const fits = words.every((word) => text.includes(word)) && (seen ? is(there) : !kind.value || row.classList.contains(kind.value));
         row.hidden = !fits;
         shown += fits;
       }
-      form.querySelector("output").textContent = words.length || kind.value || at?.value ? `${shown} of ${rows.length}` : "";
+      const parts = document.querySelectorAll(".parts:first-of-type > *").length;
+      const where = parts ? `, on this page of ${parts}` : "";
+      form.querySelector("output").textContent = words.length || kind.value || asked ? `${shown} of ${rows.length}${where}` : "";
+      for (const link of document.querySelectorAll(".parts a")) link.hash = address();
+      const first = asked && document.querySelector(".cases .chosen");
+      if (first) first.closest(".scroll").scrollLeft = first.offsetLeft - document.querySelector(".cases .corner").offsetWidth;
     };
     const read = () => {
       const wanted = fields();
       if (location.hash && !location.hash.includes("=")) return;
-      q.value = wanted.get("q") || "";
-      kind.value = wanted.get("rows") || "";
-      if (at) at.value = wanted.get("at") || "";
+      for (const field of [q, kind, at, on]) if (field) field.value = wanted.get(field.name) || "";
       apply();
     };
     const keep = () => {
-      const wanted = new URLSearchParams(Object.entries({ q: q.value.trim(), rows: kind.value, at: at?.value }).filter(([, value]) => value));
-      if (fields().toString() !== wanted.toString()) location.hash = wanted.toString();
+      if (fields().toString() !== address()) location.hash = address();
     };
     form.hidden = false;
     form.addEventListener("input", apply);
@@ -52,14 +82,19 @@
     }));
   const BLOCK = 250, SHOWN = 40;
   const lookUp = async (text) => {
-    const words = text.toLowerCase().match(/[a-z0-9]+/g) || [];
-    let hits = null;
+    const words = text.toLowerCase().match(/\d+(?:\.\d+)+|[a-z0-9]+/g) || [];
+    let hits = null; // entry -> how many of the words it holds whole, and not as a beginning alone
     for (const word of words.filter((word) => word.length > 1)) {
       const shard = (await load(`words-${word.slice(0, 2)}`)) || {};
-      const found = new Set(Object.keys(shard).filter((known) => known.startsWith(word.slice(0, 24))).flatMap((known) => shard[known]));
-      hits = hits ? new Set([...hits].filter((each) => found.has(each))) : found;
+      const begun = word.slice(0, 24);
+      const whole = /\.\d+$/.test(begun); // 2.1 is no beginning of 2.10
+      const fits = (known) => known.startsWith(begun) && !(whole && /\d/.test(known[begun.length]));
+      const found = new Set(Object.keys(shard).filter(fits).flatMap((known) => shard[known]));
+      const same = new Set(Object.hasOwn(shard, begun) ? shard[begun] : []);
+      const before = hits;
+      hits = new Map([...found].filter((each) => !before || before.has(each)).map((each) => [each, (before?.get(each) || 0) + same.has(each)]));
     }
-    return [...(hits || [])].sort((a, b) => a - b);
+    return [...(hits || [])].sort(([a, whole], [b, other]) => other - whole || a - b).map(([number]) => number);
   };
   const show = async (text, panel, limit, still) => {
     const hits = await lookUp(text);
@@ -70,11 +105,14 @@
     }
     if (!still()) return;
     const list = document.createElement("ol");
-    for (const [kind, name, about, address] of entries) {
+    for (const [kind, name, about, address, answer] of entries) {
       const link = Object.assign(document.createElement("a"), { href: root + address, textContent: name });
       const item = document.createElement("li");
       item.append(Object.assign(document.createElement("b"), { textContent: kind }), " ", link, " ");
-      item.append(Object.assign(document.createElement("span"), { className: "at", textContent: about }));
+      const told = Object.assign(document.createElement("span"), { className: "at" });
+      about.split("`").forEach((part, place) => told.append(place % 2 ? Object.assign(document.createElement("code"), { textContent: part }) : part));
+      item.append(told);
+      if (answer) item.append(Object.assign(document.createElement("span"), { className: "answer", textContent: answer }));
       list.append(item);
     }
     const said = document.createElement("p");
