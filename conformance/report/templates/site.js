@@ -2,61 +2,57 @@
 // Filters, search, and buttons that copy. Everything on the pages can be read without it.
 {
   const root = document.body.dataset.root;
-  document.querySelectorAll(".no-script").forEach((each) => (each.hidden = true));
+  const make = (tag, fields) => Object.assign(document.createElement(tag), fields);
+  const every = (selector) => [...document.querySelectorAll(selector)];
+  every(".no-script").forEach((each) => (each.hidden = true));
   const fields = () => new URLSearchParams(location.hash.slice(1));
 
-  // What a table shows, read from the table: for each row its verdicts with the columns, from one up to another, that they stand in.
-  const LOUD = ["raises", "crash", "timeout"];
-  const DEVIATES = ["wrong", ...LOUD, "unexercised", "error", "missing"];
+  // What a row shows: its verdicts, each with the columns that it stands in, from one up to another.
   const spans = (row) => {
     let to = 0;
-    return [...row.querySelectorAll("tr:first-child > td")].map((cell) => {
-      const from = to;
-      to += cell.colSpan;
-      return { verdict: cell.classList[0], expected: !!cell.querySelector("abbr"), from, to };
-    }).filter(({ verdict }) => verdict !== "none");
+    return [...row.querySelectorAll("tr:first-child > td")].map((cell) => (
+      { verdict: cell.classList[0], expected: !!cell.querySelector("abbr"), from: to, to: (to += cell.colSpan) }
+    )).filter(({ verdict }) => verdict !== "none");
   };
+  const deviates = ({ verdict }) => verdict !== "pass" && verdict !== "unsupported";
   const KINDS = {
-    "": (seen) => seen.length > 0,
-    dev: (seen) => seen.some(({ verdict }) => DEVIATES.includes(verdict)),
-    open: (seen) => seen.some(({ verdict, expected }) => DEVIATES.includes(verdict) && !expected),
-    loud: (seen) => seen.some(({ verdict }) => LOUD.includes(verdict)),
+    dev: (seen) => seen.some(deviates),
+    open: (seen) => seen.some((each) => deviates(each) && !each.expected),
+    loud: (seen) => seen.some(({ verdict }) => ["raises", "crash", "timeout"].includes(verdict)),
     vary: (seen) => new Set(seen.map(({ verdict }) => verdict)).size > 1,
   };
+  const verdict = (name) => (seen) => seen.some(({ verdict }) => !name || verdict === name);
 
   // A filter over the rows of the page's table; it lies in the address, so that it can be sent and gone back to.
-  for (const form of document.querySelectorAll(".filter")) {
+  for (const form of every(".filter")) {
     const { q, rows: kind, at, on } = form.elements;
-    const heads = at ? [...document.querySelectorAll(".cases thead th[data-at]")] : [];
-    const rows = [...document.querySelectorAll(".cases tbody")].map((row) => [row, row.textContent.toLowerCase(), at && spans(row)]);
-    const is = (seen) => (KINDS[kind.value] || ((all) => all.some(({ verdict }) => verdict === kind.value)))(seen);
-    const address = () => {
-      const set = [q, kind, at, on].filter((field) => field?.value.trim());
-      return new URLSearchParams(set.map((field) => [field.name, field.value.trim()])).toString();
-    };
+    const all = [q, kind, at, on].filter(Boolean);
+    const heads = at ? every(".cases thead th[data-at]") : [];
+    const rows = every(".cases tbody").map((row) => [row, row.textContent.toLowerCase(), at && spans(row)]);
+    const parts = every(".parts:first-of-type > *").length;
+    const address = () => new URLSearchParams(all.map((each) => [each.name, each.value.trim()]).filter(([, value]) => value)).toString();
     const apply = () => {
       const words = q.value.toLowerCase().split(/\s+/).filter(Boolean);
       const asked = at?.value || on?.value;
-      const chosen = heads.map((head) => (!at.value || head.dataset.at === at.value) && (!on?.value || head.dataset.on === on.value));
-      heads.forEach((head, column) => head.classList.toggle("chosen", !!asked && chosen[column]));
+      const chosen = heads.map(({ dataset }) => asked && (!at.value || dataset.at === at.value) && (!on?.value || dataset.on === on.value));
+      heads.forEach((head, column) => head.classList.toggle("chosen", !!chosen[column]));
+      const is = KINDS[kind.value] || verdict(kind.value);
       let shown = 0;
       for (const [row, text, seen] of rows) {
-        const there = asked ? seen.filter(({ from, to }) => chosen.slice(from, to).includes(true)) : seen;
+        const there = asked ? seen.filter(({ from, to }) => chosen.slice(from, to).some(Boolean)) : seen;
         const fits = words.every((word) => text.includes(word)) && (seen ? is(there) : !kind.value || row.classList.contains(kind.value));
         row.hidden = !fits;
         shown += fits;
       }
-      const parts = document.querySelectorAll(".parts:first-of-type > *").length;
       const where = parts ? `, on this page of ${parts}` : "";
-      form.querySelector("output").textContent = words.length || kind.value || asked ? `${shown} of ${rows.length}${where}` : "";
-      for (const link of document.querySelectorAll(".parts a")) link.hash = address();
-      const first = asked && document.querySelector(".cases .chosen");
-      if (first) first.closest(".scroll").scrollLeft = first.offsetLeft - document.querySelector(".cases .corner").offsetWidth;
+      form.querySelector("output").textContent = address() ? `${shown} of ${rows.length}${where}` : "";
+      for (const link of every(".parts a")) link.hash = address();
+      const first = document.querySelector("th.chosen");
+      if (first) first.closest(".scroll").scrollLeft = first.offsetLeft - document.querySelector(".corner").offsetWidth;
     };
     const read = () => {
-      const wanted = fields();
       if (location.hash && !location.hash.includes("=")) return;
-      for (const field of [q, kind, at, on]) if (field) field.value = wanted.get(field.name) || "";
+      for (const each of all) each.value = fields().get(each.name) || "";
       apply();
     };
     const keep = () => {
@@ -75,8 +71,7 @@
   window.conformanceSearch = (kind, key, value) => (loaded[`${kind}-${key}`] = value);
   const load = (name) =>
     (load[name] ??= new Promise((resolve) => {
-      const script = document.createElement("script");
-      script.src = `${root}search/${name}.js`;
+      const script = make("script", { src: `${root}search/${name}.js` });
       script.onload = script.onerror = () => resolve(loaded[name]);
       document.head.append(script);
     }));
@@ -104,28 +99,28 @@
       if (block) entries.push(block[number % BLOCK]);
     }
     if (!still()) return;
-    const list = document.createElement("ol");
+    const list = make("ol");
     for (const [kind, name, about, address, answer] of entries) {
-      const link = Object.assign(document.createElement("a"), { href: root + address, textContent: name });
-      const item = document.createElement("li");
-      item.append(Object.assign(document.createElement("b"), { textContent: kind }), " ", link, " ");
-      const told = Object.assign(document.createElement("span"), { className: "at" });
-      about.split("`").forEach((part, place) => told.append(place % 2 ? Object.assign(document.createElement("code"), { textContent: part }) : part));
+      const link = make("a", { href: root + address, textContent: name });
+      const item = make("li");
+      item.append(make("b", { textContent: kind }), " ", link, " ");
+      const told = make("span", { className: "at" });
+      about.split("`").forEach((part, place) => told.append(place % 2 ? make("code", { textContent: part }) : part));
       item.append(told);
-      if (answer) item.append(Object.assign(document.createElement("span"), { className: "answer", textContent: answer }));
+      if (answer) item.append(make("span", { className: "answer", textContent: answer }));
       list.append(item);
     }
-    const said = document.createElement("p");
-    said.textContent = hits.length ? `${hits.length} found${hits.length > limit ? `, the first ${limit} shown` : ""}` : "Nothing found.";
-    panel.replaceChildren(said, list);
-    if (hits.length > limit) {
-      const more = Object.assign(document.createElement("button"), { type: "button", textContent: "Show all" });
+    const many = hits.length > limit;
+    const said = hits.length ? `${hits.length} found${many ? `, the first ${limit} shown` : ""}` : "Nothing found.";
+    panel.replaceChildren(make("p", { textContent: said }), list);
+    if (many) {
+      const more = make("button", { type: "button", textContent: "Show all" });
       more.addEventListener("click", () => show(text, panel, Infinity, still));
       panel.append(more);
     }
     panel.hidden = false;
   };
-  for (const form of document.querySelectorAll(".search")) {
+  for (const form of every(".search")) {
     const { q } = form.elements;
     const panel = document.getElementById("found");
     const whole = form.classList.contains("all");
@@ -146,8 +141,8 @@
     }
   }
 
-  for (const box of document.querySelectorAll(".copy")) {
-    const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Copy" });
+  for (const box of every(".copy")) {
+    const button = make("button", { type: "button", textContent: "Copy" });
     button.addEventListener("click", async () => {
       const text = box.querySelector("pre").textContent;
       const range = document.createRange();
