@@ -25,6 +25,8 @@ from torch import nn
 from conformance.guards.initialisation import reset_all
 from conformance.instruments import weights
 from conformance.instruments.generalization import difference_of
+from conformance.instruments.models import blame_first
+from conformance.instruments.repetition import why_not
 from conformance.instruments.snapshots import tensors_of
 from conformance.subjects import adapters, parts, variations
 from conformance.subjects.keywords import Named
@@ -145,7 +147,10 @@ def _check_answer(model: nn.Module, inputs: Inputs, reference: str) -> None:
         raise SubjectError(f"{reference} gives no tensor: forward returned {type(first).__name__}")
     difference = difference_of(first, second)
     if difference:
-        raise SubjectError(f"{reference} gives another answer when it is asked again, in eval mode ({difference}): seed what it draws")
+        reason, lines = why_not(model, inputs)
+        error = SubjectError(f"{reference} gives another answer when it is asked again, in eval mode ({difference}): {reason}")
+        blame_first(error, lines)
+        raise error
 
 
 def _bounds(given: dict[str, tuple[int, int]] | None, makers: Mapping[str, variations.Maker]) -> dict[str, tuple[int, int]] | None:

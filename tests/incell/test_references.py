@@ -30,12 +30,21 @@ MODELS = Path(__file__).parent.parent / "models"
         ("nothing", SubjectError, "has no 'nothing'; it has"),
         ("text", SubjectError, "gives no tensor"),
         ("unsteady", SubjectError, "gives another answer when it is asked again"),
+        ("drops", SubjectError, r"aten::bernoulli_ at unfit.py:\d+ draws random numbers, though the model was told eval"),
+        ("counts", SubjectError, "it keeps step from one call to the next"),
+        ("shuffles", SubjectError, r"draws outside torch \(random, numpy\)"),
         ("needs_a_gpu", Exception, "(?i)cuda|nvidia"),
     ],
 )
 def test_what_can_be_no_subject_is_told(build: str, error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         load("unfit", f"{MODELS / 'unfit.py'}:{build}")
+
+
+def test_the_line_that_draws_is_to_blame() -> None:
+    with pytest.raises(SubjectError) as error:
+        load("unfit", f"{MODELS / 'unfit.py'}:drops")
+    assert error.value.blame["source"] == "return functional.dropout(x, 0.5)"
 
 
 def _beside(**parts: object) -> SimpleNamespace:

@@ -1,11 +1,13 @@
 """What somebody could hand over by mistake."""
 
 import os
+import random
 import time
 from pathlib import Path
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 
 def raises() -> nn.Module:
@@ -40,6 +42,38 @@ class Random(nn.Module):
 
 def unsteady() -> "tuple[nn.Module, tuple[torch.Tensor, ...]]":
     return Random(), (torch.ones(2, 2),)
+
+
+class Dropping(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.dropout(x, 0.5)
+
+
+def drops() -> "tuple[nn.Module, tuple[torch.Tensor, ...]]":
+    return Dropping(), (torch.ones(2, 8),)
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.step += 1
+        return x * self.step
+
+
+def counts() -> "tuple[nn.Module, tuple[torch.Tensor, ...]]":
+    return Counting(), (torch.ones(2, 8),)
+
+
+class Shuffling(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * random.random()
+
+
+def shuffles() -> "tuple[nn.Module, tuple[torch.Tensor, ...]]":
+    return Shuffling(), (torch.ones(2, 8),)
 
 
 def hangs() -> nn.Module:
