@@ -1,18 +1,21 @@
-"""Which torch APIs a project's source touches that are newer than a release, with the guard of ours that fills the gap."""
+"""Which torch APIs a project touches that are newer than a release, by its source and as recorded, with the guard that fills the gap."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import Version
 
-#: Release -> names that were first seen in it. Written by `conformance apis --table`.
-DATA = Path(__file__).parent / "data" / "apis.json"
+from conformance.artifacts import Record
+from conformance.incell.newerapis import DATA
+from conformance.incell.verdicts import Verdict
+from conformance.results import CellResult
 
 _OTHERS = "(?)"
 
@@ -43,6 +46,8 @@ class Touch:
     file: Path
     line: int
     source: str
+    #: The releases on which it was called, as recorded; empty where it is known from the source alone.
+    called_on: tuple[str, ...] = ()
 
     @property
     def guard(self) -> str:
@@ -56,6 +61,13 @@ class Reading:
 
     touches: list[Touch]
     unread: dict[Path, str]
+
+    def with_recorded(self, recorded: Iterable[Touch]) -> Reading:
+        """What was read or recorded, each API once: with its line in the source, where both ways know it."""
+        found = {touch.name: touch for touch in self.touches}
+        for each in recorded:
+            found[each.name] = replace(found.get(each.name, each), called_on=each.called_on)
+        return Reading(_in_order(found), self.unread)
 
 
 Table = dict[str, list[str]]
@@ -109,7 +121,8 @@ def lines(read: Reading, project: Path, lowest: str) -> list[str]:
     """What was found, for a terminal."""
     told = []
     for touch in read.touches:
-        told += [f"{touch.name}: since {touch.since}", f"    {_place(touch.file, project)}:{touch.line}: {touch.source}"]
+        called = f", called on {', '.join(touch.called_on)}" if touch.called_on else ""
+        told += [f"{touch.name}: since {touch.since}{called}", f"    {_place(touch.file, project)}:{touch.line}: {touch.source}"]
         told += [f"    where it is missing: conformance.guards.{touch.guard}"] if touch.guard else []
     told = told or [f"nothing that is newer than torch {lowest}"]
     return told + [f"not read: {_place(path, project)}: {why}" for path, why in read.unread.items()]
@@ -132,10 +145,48 @@ def touched(files: Iterable[Path], lowest: str) -> Reading:
             unread[path] = str(error)
             continue
         for name, line, source in _uses(text, tree):
-            since = known.get(name)
-            if since is not None and Version(since) > Version(lowest):
-                found.setdefault(name, Touch(name, since, path, line, source))
-    return Reading(sorted(found.values(), key=lambda touch: (Version(touch.since), touch.name)), unread)
+            if is_newer(name, lowest):
+                found.setdefault(name, Touch(name, known[name], path, line, source))
+    return Reading(_in_order(found), unread)
+
+
+def is_newer(name: str, lowest: str) -> bool:
+    """Whether an API, or a keyword of one, came after the release `lowest`. A keyword that came with its function is none of its own."""
+    known = first_releases()
+    since = known.get(name)
+    return since is not None and Version(since) > Version(lowest) and ("(" not in name or known.get(name.partition("(")[0]) != since)
+
+
+def _in_order(found: Mapping[str, Touch]) -> list[Touch]:
+    return sorted(found.values(), key=lambda touch: (Version(touch.since), touch.name))
+
+
+#: The check that records, and how it tells the first line that touches an API.
+RECORDING = "fallbacks.subject_touches"
+_SITE = re.compile(r"(?P<file>.+?):(?P<line>\d+): (?P<source>.*)", re.DOTALL)
+
+
+def recordings(cells: Iterable[CellResult], alias: str) -> dict[Version, Record]:
+    """The records that came to tell what the subject `alias` calls, one for each release."""
+    found = {cell.cell.version: cell.outcomes().get(f"{RECORDING}[{alias}]") for cell in cells}
+    return {version: record for version, record in found.items() if record is not None and _tells(record)}
+
+
+def _tells(record: Record) -> bool:
+    return bool(record["observations"]) or record["verdict"] == Verdict.PASS.value
+
+
+def recorded(records: Mapping[Version, Record], lowest: str) -> list[Touch]:
+    """The APIs newer than `lowest` that were called on those releases, each with the line of the newest release that tells."""
+    found: dict[str, Touch] = {}
+    for version in sorted(records):
+        for name, observed in (records[version]["observations"] or {}).items():
+            site = _SITE.match(str(observed.get("value", "")))
+            if site and is_newer(name, lowest):
+                before = found[name].called_on if name in found else ()
+                file, since = Path(site["file"].removeprefix("<project>/")), first_releases()[name]
+                found[name] = Touch(name, since, file, int(site["line"]), site["source"], (*before, str(version)))
+    return _in_order(found)
 
 
 def _uses(text: str, tree: ast.Module) -> Iterator[tuple[str, int, str]]:

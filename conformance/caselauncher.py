@@ -14,8 +14,8 @@ from conformance.journals import Journals
 from conformance.launch import Ending
 from conformance.ledger import Entry, Ledger
 
-#: Fewer cases than this are not worth a worker of their own, which imports torch first.
-_CASES_PER_WORKER = 8
+#: Fewer cases than this are not worth a worker of their own, which imports torch and its compiler first.
+_CASES_PER_WORKER = 24
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ class CaseLauncher:
         """How pytest-xdist spreads the cases; nothing where one process does."""
         chosen = self.workers if self.workers is not None else self.harness.config.workers
         each = max(entry.get("cases_per_worker") or _CASES_PER_WORKER for entry in entries)
-        workers = min(self.harness.workers, len(entries) // each) if chosen is None else min(chosen, len(entries))
+        worth = min(self.harness.workers, len(entries) // each)
+        workers = min(chosen, len(entries)) if chosen is not None else worth if worth > 1 else 0
         if not workers:
             return ["-p", "no:xdist"]
         return ["-p", "xdist.plugin", "-n", str(workers), "--dist", "worksteal", "--max-worker-restart", "1000000"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -10,22 +11,27 @@ from typing import Any
 
 from conformance import __version__, keys
 from conformance.artifacts import read_table
+from conformance.collector import Collector, Launched
 from conformance.environmentspecs import Environment
 from conformance.errors import InstallError
 from conformance.harness import Harness
-from conformance.journals import Journals
 from conformance.launch import Ending
-from conformance.plan import control_files
+from conformance.plan import CaseFile, control_files
 
 
 @dataclass
 class CellFacts:
-    """Reads the facts of a cell. `key` says what they depend on, and is empty until an environment was looked at."""
+    """Reads the facts of a cell. `key` says what they depend on, and is empty until an environment was looked at.
+
+    The process that tells them goes on to collect the cell's cases, so that torch is imported once for both: `collected` is that launch.
+    """
 
     harness: Harness
+    collector: Collector
     key: str = ""
+    collected: Launched | None = None
 
-    def read(self, base: Environment, previous: dict[str, Any]) -> dict[str, Any]:
+    def read(self, base: Environment, files: Sequence[CaseFile], previous: dict[str, Any]) -> dict[str, Any]:
         """What confounds verdicts there; `previous` where the same environment on the same machine was read before.
 
         Raises InstallError where the index gave a build that is not the cell's.
@@ -33,11 +39,10 @@ class CellFacts:
         self.key = self._key(base)
         if previous.get("key") == self.key and previous.get("status") == "ok":
             return previous
-        folder = self.harness.new_folder("fingerprint")
-        out = folder / "fingerprint.json"
-        ending = self.harness.launch([str(base.python), "-m", "conformance.incell.fingerprint", str(out)], folder, Journals(folder))
-        found, _ = read_table(out) if out.exists() else (None, [])
-        status, reason = self._status(found, ending, folder)
+        launched = self.collector.launch(base, files or control_files(), fingerprint=True)
+        found, _ = read_table(launched.fingerprint) if launched.fingerprint.exists() else (None, [])
+        status, reason = self._status(found, launched.ending, launched.folder)
+        self.collected = launched if found is not None else None
         return self.table(status, reason, found or {})
 
     def _key(self, base: Environment) -> str:

@@ -41,12 +41,15 @@ def here(config: Config, selection: Selection) -> tuple[Config, Selection]:
     return replace(config, releases={**config.releases, torch: own}, targets=targets), wanted
 
 
-def _newer_apis(plan: Plan, models: Sequence[SubjectSpec], config: Config) -> list[str]:
-    """The APIs in the models' sources that the lowest release asked for has not."""
+def _newer_apis(plan: Plan, models: Sequence[SubjectSpec], config: Config, cells: Sequence[results.CellResult]) -> list[str]:
+    """The APIs that the models touch, by their sources and as they ran, and that the lowest release asked for has not."""
     lowest = str(min(planned.cell.version for planned in plan.cells))
     found = apis.touched((file for model in models for file in model.sources()), lowest)
+    recordings = [apis.recordings(cells, model.alias) for model in models]
+    found = found.with_recorded(touch for records in recordings for touch in apis.recorded(records, lowest))
+    known = "by its source and by what it called" if all(recordings) else "by its source alone: what it calls was not recorded"
     told = apis.lines(found, config.project, lowest)
-    return ["", f"newer than torch {lowest}, by its source", *(f"  {line}" for line in told)] if found.touches or found.unread else []
+    return ["", f"newer than torch {lowest}, {known}", *(f"  {line}" for line in told)] if found.touches or found.unread else []
 
 
 def _claimed(config: Config, own: set[str]) -> claimwidth.Claimed | None:
@@ -77,6 +80,6 @@ def check(config: Config, plan: Plan, options: Options, models: Sequence[Subject
     judgement = judge(found, expectations, date.today())
     page = build(found, expectations, judgement, config.reports)
     told = [line for model in models for line in lines(found.cells, model.alias)]
-    print("\n".join([*told, *_claims(plan, claimed, own, found.cells), *_newer_apis(plan, models, config)]))
+    print("\n".join([*told, *_claims(plan, claimed, own, found.cells), *_newer_apis(plan, models, config, found.cells)]))
     print(f"report: {page}")
     return failed or judgement.exit_code

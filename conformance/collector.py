@@ -18,6 +18,20 @@ from conformance.ledger import Entry
 from conformance.plan import CaseFile
 
 
+@dataclass(frozen=True)
+class Launched:
+    """One launch that collects: what it left and how it ended."""
+
+    folder: Path
+    journals: Journals
+    ending: Ending
+
+    @property
+    def fingerprint(self) -> Path:
+        """What confounds verdicts there, where the launch was to tell and came to it."""
+        return self.folder / "fingerprint.json"
+
+
 @dataclass
 class Collector:
     """Collects case files in one cell. `left_out` names cases that exist and are not planned here."""
@@ -25,13 +39,24 @@ class Collector:
     harness: Harness
     left_out: list[str] = field(default_factory=list)
 
-    def collect(self, base: Environment, files: Sequence[CaseFile], file_records: list[Record]) -> list[Entry]:
-        """The cases of those files. A file that kills the process gets a record, and the others are collected without it."""
+    def launch(self, base: Environment, files: Sequence[CaseFile], *, fingerprint: bool = False) -> Launched:
+        """One process that collects those files; before it imports any it takes the fingerprint, if that is wanted."""
+        folder = self.harness.new_folder("collect")
+        journals = Journals(folder)
+        command = [*self.harness.pytest(base), "-p", "no:xdist", "--collect-only", *(str(file.path) for file in files)]
+        out = folder / "fingerprint.json" if fingerprint else None
+        return Launched(folder, journals, self.harness.launch(command, folder, journals, fingerprint=out))
+
+    def collect(
+        self, base: Environment, files: Sequence[CaseFile], file_records: list[Record], first: Launched | None = None
+    ) -> list[Entry]:
+        """The cases of those files. A file that kills the process gets a record, and the others are collected without it.
+
+        `first` is a launch that has collected all of them before.
+        """
         while files:
-            folder = self.harness.new_folder("collect")
-            journals = Journals(folder)
-            command = [*self.harness.pytest(base), "-p", "no:xdist", "--collect-only", *(str(file.path) for file in files)]
-            ending = self.harness.launch(command, folder, journals)
+            launched, first = first or self.launch(base, files), None
+            folder, journals, ending = launched.folder, launched.journals, launched.ending
             deaths = self.harness.deaths(journals, ending)
             file_records += [record for file in files if (record := self._file_outcome(file, journals, deaths)) is not None]
             settled = {record["case"] for record in file_records}

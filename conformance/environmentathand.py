@@ -31,7 +31,7 @@ class AtHand(Environments):
                 f"--here: this environment has torch {found} and Python {here}, the cell wants {request.torch} and {request.python}"
             )
         path = Path(sys.prefix)
-        return Environment(request=request, path=path, lock=freeze(path))
+        return Environment(request=request, path=path, lock=freeze(path), own=False)
 
     def lack(self, planned: PlannedCell, requirements: Sequence[str]) -> str:
         """Nothing is installed here: the cell says itself what is not there."""

@@ -43,6 +43,8 @@ class Environment:
     request: Request
     path: Path
     lock: tuple[str, ...] = field(default=())
+    #: Whether the tool made it, and may write there.
+    own: bool = True
 
     @property
     def python(self) -> Path:

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +79,9 @@ class Harness:
         wanted: Path | None = None,
         attempt: int = 1,
         case_memory_mb: Mapping[str, int] | None = None,
+        fingerprint: Path | None = None,
     ) -> Ending:
-        """Run a command of the cell to its end, under the configured limits."""
+        """Run a command of the cell to its end, under the configured limits. It leaves its fingerprint where that is wanted."""
         limits = self.config.limits
         bounds = Bounds(
             memory_mb=limits.memory_mb,
@@ -89,7 +90,8 @@ class Harness:
             case_memory_mb=case_memory_mb or {},
         )
         with _short_folder() as temporary:
-            self._settings(environment, str(wanted or ""), attempt, folder, temporary).save(folder / "settings.json")
+            settings = self._settings(environment, str(wanted or ""), attempt, folder, temporary)
+            replace(settings, fingerprint=str(fingerprint or "")).save(folder / "settings.json")
             variables = self._variables(folder, temporary)
             return launch(command, folder=folder, variables=variables, bounds=bounds, journals=journals, tick=self.tick)
 
@@ -141,6 +143,7 @@ class Harness:
             journal=str(folder),
             artifacts=str(self.config.reports / ("twins" if self.twins else "results") / str(self.planned.cell) / "artifacts"),
             environment=environment,
+            leaves_bytecode=self.provided[environment].own,
             wanted=wanted,
             attempt=attempt,
             seed=self.config.seed,

@@ -46,8 +46,8 @@ class CellRun:
         self.selected = 0
         self.files = tuple(file for file in plan.files if file.family not in planned.without)
         self._collect_key: str | None = None
-        self._facts = CellFacts(self.harness)
         self._collector = Collector(self.harness)
+        self._facts = CellFacts(self.harness, self._collector)
         self._launcher = CaseLauncher(self.harness, options.workers)
 
     def run(self) -> None:
@@ -79,7 +79,7 @@ class CellRun:
     def _measure(self) -> None:
         try:
             base = self._provide(BASE, ())
-            self.ledger.facts = self._facts.read(base, self.ledger.previous_facts)
+            self.ledger.facts = self._facts.read(base, self.files, self.ledger.previous_facts)
         except InstallError as error:
             self._not_installed(str(error))
             return
@@ -135,7 +135,7 @@ class CellRun:
             self.ledger.file_records = list(self.ledger.previous_file_records)
             self._collector.left_out = list(before.get("left_out", []))
         else:
-            self.ledger.entries = self._collector.collect(base, self.files, self.ledger.file_records)
+            self.ledger.entries = self._collector.collect(base, self.files, self.ledger.file_records, self._facts.collected)
         patterns = self.plan.selection.cases
         if patterns:
             wanted = selectors.chosen(patterns, (_without_twin(entry["case"]) for entry in self.ledger.entries))

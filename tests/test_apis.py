@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from conformance import apis
-from conformance.apis import GUARDS, first_releases, merged, touched
+from conformance.apis import GUARDS, first_releases, merged, recorded, touched
+from conformance.artifacts import Record
 
 ROOT = Path(__file__).parent.parent
 
@@ -96,3 +98,39 @@ def test_a_keyword_that_was_taken_untold_before_is_left_out(monkeypatch: pytest.
 def test_guards_that_fill_a_gap_exist() -> None:
     exported = (ROOT / "conformance" / "guards" / "__init__.py").read_text(encoding="utf-8")
     assert all(f'"{guard}"' in exported for guard in GUARDS.values())
+
+
+def _called(**sites: str) -> Record:
+    return {"verdict": "pass", "observations": {name: {"kind": "text", "value": site} for name, site in sites.items()}}
+
+
+NORM, ATTENTION = "torch.nn.functional.rms_norm", "torch.nn.functional.scaled_dot_product_attention"
+
+
+def test_what_was_called_is_told_with_its_releases_and_line() -> None:
+    old, new = (
+        _called(**{ATTENTION: "<project>/net.py:8: attend(q)"}),
+        _called(**{NORM: "<project>/net.py:9: norm(q)", ATTENTION: "x.py:3: a"}),
+    )
+    found = {touch.name: touch for touch in recorded({Version("2.13.0"): new, Version("2.1.2"): old}, "1.13.1")}
+    assert (found[ATTENTION].called_on, str(found[ATTENTION].file), found[ATTENTION].line) == (("2.1.2", "2.13.0"), "x.py", 3)
+    assert (found[NORM].called_on, str(found[NORM].file), found[NORM].source) == (("2.13.0",), "net.py", "norm(q)")
+    assert [touch.name for touch in recorded({Version("2.13.0"): new}, "2.1.2")] == [NORM]
+
+
+def test_an_api_that_both_ways_know_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(SOURCE, encoding="utf-8")
+    called = recorded(
+        {Version("2.13.0"): _called(**{NORM: "<project>/net.py:9: norm(q)", "torch.nn.RMSNorm": "lib.py:1: RMSNorm(4)"})}, "2.0.1"
+    )
+    told = "\n".join(apis.lines(touched([path], "2.0.1").with_recorded(called), tmp_path, "2.0.1"))
+    assert f"{NORM}: since 2.4.1, called on 2.13.0\n    net.py:9: x = F.rms_norm(q, (4,))" in told
+    assert told.count(f"{NORM}:") == 1
+    assert "torch.nn.RMSNorm: since 2.4.1, called on 2.13.0\n    lib.py:1: RMSNorm(4)" in told
+    assert "torch.nn.attention.sdpa_kernel: since 2.3.1\n" in told
+
+
+def test_a_keyword_that_came_with_its_function_is_not_told_beside_it(tmp_path: Path) -> None:
+    source = "import torch.nn.functional as F\nF.rms_norm(x, normalized_shape=(4,), eps=1e-6)\n"
+    assert list(_touched(tmp_path, "2.0.1", source)) == [NORM]

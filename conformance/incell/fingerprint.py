@@ -1,7 +1,4 @@
-"""What confounds a verdict, read inside the cell: build, Python, OS, CPU level, threads, the device and whether it works.
-
-Run as `python -m conformance.incell.fingerprint OUT.json`, settings as for any process of a cell.
-"""
+"""What confounds a verdict, read inside the cell: build, Python, OS, CPU level, threads, the device and whether it works."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import json
 import os
 import platform
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,9 @@ from typing import Any
 from conformance.incell.devices import backend
 from conformance.incell.journal import Journal
 from conformance.incell.machine import machine
-from conformance.incell.parent import die_with_parent
 from conformance.incell.probe import USABLE, Answer, probe, steps
 from conformance.incell.scrub import Scrubber, private_names, process_roots
-from conformance.incell.settings import Settings, load
+from conformance.incell.settings import Settings
 
 #: Variables that change what torch does; only these are kept, and their values are scrubbed.
 VARIABLES = (
@@ -137,14 +134,13 @@ def _cpu_flags() -> list[str]:
     return sorted(flag for flag in _cpu_info("flags").split() if flag.startswith(telling) or "bf16" in flag)
 
 
-def main() -> None:
-    """Write the fingerprint to the file named by the first argument."""
-    die_with_parent()
-    settings = load()
+def take(settings: Settings) -> None:
+    """Write the fingerprint where the settings want it. Where torch cannot be imported the process ends, its traceback on the console."""
     scrub = Scrubber({**process_roots(), **settings.roots}, [*private_names(), *settings.secrets])
-    found = scrub.tree(fingerprint(settings))
-    Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    try:
+        found = scrub.tree(fingerprint(settings))
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    Path(settings.fingerprint).write_text(json.dumps(found), encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from conformance.incell import collection, features, identity, marks
+from conformance.incell import bytecode, collection, features, fingerprint, identity, marks
 from conformance.incell.artifacts import Artifacts
 from conformance.incell.controller import Controller
 from conformance.incell.devices import backend
@@ -42,6 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
     recorder = Recorder(settings) if settings.journal and not controls_workers else None
     if settings.journal:
         die_with_parent()
+    if settings.fingerprint:
+        fingerprint.take(settings)
+    if settings.leaves_bytecode:
+        config.add_cleanup(bytecode.leave)
     if controls_workers and settings.journal:
         config.pluginmanager.register(Controller(Journal(settings.journal)), "conformance-controller")
     config.pluginmanager.register(Cell(config, settings, recorder), "conformance-cell")

@@ -22,6 +22,10 @@ class Settings:
     journal: str = ""
     #: Folder that takes what cases keep beside their records; empty: a temporary one.
     artifacts: str = ""
+    #: File that takes what confounds verdicts here, read before anything is collected; empty: it is known.
+    fingerprint: str = ""
+    #: Whether processes leave the bytecode of what they import: the environment is the tool's own.
+    leaves_bytecode: bool = False
     #: Name of the requirement set whose environment this process runs in.
     environment: str = "base"
     #: File with the case ids to run, one a line; empty: every case that belongs to `environment`.

@@ -22,7 +22,7 @@ _OURS = ("<cases", "<conformance>")
 #: Each use of a model and what the ids of its checks begin with.
 EAGER = "eager"
 USES = {
-    EAGER: ("init.", "mps.", "rope.subject_growth_keeps", "rope.subject_trains", "user."),
+    EAGER: ("fallbacks.", "init.", "mps.", "rope.subject_growth_keeps", "rope.subject_trains", "user."),
     "torch.compile": ("compile.", "rope.subject_growth_compiles"),
     "torch.jit.trace": ("trace.subject_trace",),
     "torch.export": ("trace.subject_export",),

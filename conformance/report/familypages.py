@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from conformance import apis
+from conformance.artifacts import Record
 from conformance.incell.verdicts import Verdict
 from conformance.report import addresses, paging
 from conformance.report.rendering import render
@@ -50,16 +52,27 @@ def family_pages(view: View) -> Iterator[tuple[str, str]]:
 def subject_pages(view: View) -> Iterator[tuple[str, str]]:
     """Address and HTML of the pages of each model, and of the list of models."""
     for name, rows in view.subjects.items():
-        yield from _table(view, rows, f"Model {name}", partial(addresses.subject, name))
+        recorded = (row.records for row in rows if row.function == apis.RECORDING)
+        touches = [touch for records in recorded for touch in _touches(view, records)]
+        yield from _table(view, rows, f"Model {name}", partial(addresses.subject, name), touches)
 
 
-def _table(view: View, rows: list[Row], heading: str, address: Callable[[int], str]) -> Iterator[tuple[str, str]]:
+def _touches(view: View, records: list[Record | None]) -> list[apis.Touch]:
+    """The APIs that a model calls and that the lowest release it ran on has not."""
+    known = {column.version: record for column, record in zip(view.columns, records) if record is not None}
+    return apis.recorded(known, str(min(known))) if known else []
+
+
+def _table(
+    view: View, rows: list[Row], heading: str, address: Callable[[int], str], touches: Sequence[apis.Touch] = ()
+) -> Iterator[tuple[str, str]]:
     lines = [Line(row, list(timelines(view, row))) for row in rows]
     used = [any(line.timelines[index].known for line in lines) for index in range(len(view.groups))]
     groups = [group for group, has in zip(view.groups, used) if has]
     for line in lines:
         line.timelines[:] = [each for each, has in zip(line.timelines, used) if has]
     values = {"view": view, "heading": heading, "groups": groups, "cases": len(rows), "deviating": sum(row.deviates for row in rows)}
+    values["touches"] = touches
     values["releases"] = sorted({column.version for group in groups for column in group.columns}, reverse=True)
     occurring = set().union(*(row.verdicts for row in rows))
     values["occurring"] = [(verdict.value, _SAID.get(verdict, verdict.value)) for verdict in Verdict if verdict.value in occurring]
