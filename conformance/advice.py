@@ -23,6 +23,9 @@ class Advice:
 
 #: By the beginning of the case's name; the longest that fits speaks.
 _CURES = {
+    "fallbacks.subject_touches": Advice(
+        "ask whether torch has the name, and compute the same without it", "", "docs/families/fallbacks.md"
+    ),
     "init.subject_init_writes_everything": Advice(
         "write every parameter and buffer in the init function, scalars too", "initialise", "docs/families/init.md"
     ),

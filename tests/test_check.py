@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, project_with, run_conformance
+from conftest import ENVIRONMENTS, ROOT, project_with, run_conformance
 
 from conformance import configfile, subjectspecs
 from conformance.errors import ConfigError
@@ -183,3 +184,46 @@ def test_what_a_subject_writes_does_not_land_in_the_project(unfit: subprocess.Co
     assert "init.copies  ✓" in re.sub(" +", "  ", unfit.stdout.partition("litters on cpu\n")[2])
     assert list(project.rglob("left_behind.txt")) == []
     assert list(MODELS.rglob("left_behind.txt")) == []
+
+
+NEWCOMER = """
+[build-system]
+requires = ["setuptools>=61"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "newcomer"
+version = "0.1"
+dependencies = ["torch>=2.12"]
+
+[tool.setuptools]
+py-modules = ["newcomer"]
+"""
+CALLS_A_NEWER_NAME = """
+import torch
+from torch import nn
+
+
+class Net(nn.Linear):
+    def forward(self, x):
+        torch.compiler.get_default_backend()
+        return super().forward(x)
+
+
+def build():
+    return Net(4, 4), (torch.zeros(2, 4),)
+"""
+
+
+@pytest.mark.slow
+def test_a_release_that_cannot_have_a_package_says_so_and_the_other_goes_on(tmp_path: Path) -> None:
+    project = project_with(tmp_path, families=["fallbacks"], extra=NEWCOMER)
+    (project / "newcomer.py").write_text(CALLS_A_NEWER_NAME, encoding="utf-8")
+    done = run_conformance(project, "check", "newcomer:build", "--torch", "2.11.0,2.13.0", "--device", "cpu", "--family", "fallbacks")
+    for made in ENVIRONMENTS.glob("torch*-newcomer-*"):  # of this test's own folder, which no later run has
+        shutil.rmtree(made) if made.is_dir() else made.unlink()
+    assert done.returncode == 1, done.stderr
+    assert "fallbacks.touches       \u25c6       \u2713" in done.stdout
+    assert re.search(r"fallbacks\.touches: error \(says nothing about torch\) on ==2\.11\.0\n +uv .* depends on torch>=2\.12", done.stdout)
+    assert "torch>=2.12 (dependencies): holds on every measured release" in done.stdout
+    assert "torch.compiler.get_default_backend: since 2.13.0, called on 2.13.0\n      newcomer.py:8: torch.compiler" in done.stdout
