@@ -49,7 +49,7 @@ def test_the_front_page_answers_first() -> None:
     )
     assert "✕ 1 wrong 1 of 2, 1 new" in text
     assert "Newest: torch 2.11.0" in text
-    assert "nothing ran on cuda, mps, xla, xpu, meta. Nothing here speaks of them." in text
+    assert "nothing ran on cuda, mps, xla, xpu, meta: no verdict here speaks of them." in text
     assert "1 result is unsupported" in text
 
 
