@@ -49,7 +49,10 @@ class History:
             holding = [version for version, reading in self.known.items() if reading.value == value]
             told.append(f"  {value}: torch {', '.join(ranges(holding, self.known))}")
         if len(self.changes) > 1:
-            told.append(f"  it changes {len(self.changes)} times: {'; '.join(str(change) for change in self.changes)}")
+            steps = (
+                f"{each.before.digest} to {each.after.digest} at {each.at} (last as before on {each.before.last})" for each in self.changes
+            )
+            told.append(f"  it changes {len(self.changes)} times: {'; '.join(steps)}")
         if self.unknown:
             told.append(f"  not measured: {', '.join(map(str, self.unknown))}; a change that went back in between would not be seen")
         return told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -16,10 +16,12 @@ from builders import cell, environment, record, write_cell
 from conftest import ENVIRONMENTS, project_with, run_conformance, run_here
 from packaging.version import Version
 
-from conformance import configfile, nightlies
+from conformance import bisecting, configfile, nightlies
+from conformance.bisectresult import Asked
 from conformance.cells import this_platform
 from conformance.changesearch import History, search
 from conformance.errors import InstallError
+from conformance.onecase import OneCase
 from conformance.readings import Reading
 from conformance.results import CellResult
 
@@ -80,8 +82,7 @@ def test_a_history_that_goes_back_is_told() -> None:
     assert history.after is not None
     assert history.after.version.minor == 5
     told = "\n".join(history.lines())
-    assert "it changes 2 times" in told
-    assert "goes back to bits A at 2.15.0" in told
+    assert "it changes 2 times: pass to wrong at 2.5.0 (last as before on 2.4.0); wrong to pass at 2.15.0 (last as before on 2.7.0)" in told
     assert 12 not in asked
 
 
@@ -193,13 +194,18 @@ class _Quiet(SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
+def _list(root: Path, names: Iterable[str]) -> None:
+    """Make `names` the files that the index in this folder lists for torch."""
+    folder = root / "nightly" / "cpu" / "torch"
+    folder.mkdir(parents=True, exist_ok=True)
+    links = "".join(f'<a href="../{name}#sha256=0">{name}</a><br>' for name in names)
+    (folder / "index.html").write_text(f"<!DOCTYPE html><html><body>{links}</body></html>", encoding="utf-8")
+
+
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[str]:
     """The address of a package index with nightlies."""
-    folder = tmp_path / "nightly" / "cpu" / "torch"
-    folder.mkdir(parents=True)
-    links = "".join(f'<a href="../{name}#sha256=0">{name}</a><br>' for name in WHEELS)
-    (folder / "index.html").write_text(f"<!DOCTYPE html><html><body>{links}</body></html>", encoding="utf-8")
+    _list(tmp_path, WHEELS)
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(tmp_path)))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -227,6 +233,35 @@ def test_an_index_that_does_not_answer_is_told(tmp_path: Path, index: str) -> No
         nightlies.between(config, "cpu", "linux_x86_64", Version("2.11.0"), None, like)
     with pytest.raises(InstallError, match="no index of nightlies is known for cuda"):
         nightlies.between(config, "cuda", "linux_x86_64", Version("2.11.0"), None, like)
+
+
+@pytest.mark.parametrize(
+    ("between", "ends"), [(("2.11.0", "2.12.1"), ("20260104", "20260105")), (("2.12.1", "nightly"), ("20261103", "20261104"))]
+)
+def test_a_search_goes_on_among_nightlies(
+    tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch, between: tuple[str, str], ends: tuple[str, str]
+) -> None:
+    days = {"2.12.0": [f"202601{day:02}" for day in range(1, 9)], "2.16.0": [f"202611{day:02}" for day in range(1, 9)]}
+    names = [f"torch-{base}.dev{day}+cpu-cp311-cp311-manylinux_2_28_x86_64.whl" for base, listed in days.items() for day in listed]
+    _list(tmp_path, names)
+    asked: list[str] = []
+
+    def measure(costs: OneCase, version: Version) -> Reading:
+        assert version.is_devrelease == costs.config.releases[str(version)].index_url.startswith(index)
+        asked.append(str(version))
+        changed = Version(f"2.12.0.dev{ends[1]}"), Version(f"2.16.0.dev{ends[1]}")
+        return _reading(version, str(sum(version >= change for change in changed)))
+
+    monkeypatch.setattr(OneCase, "measure", measure)
+    monkeypatch.setattr(bisecting, "this_platform", lambda: "linux_x86_64")
+    project_with(tmp_path, families=["init"])
+    config = replace(configfile.load(tmp_path), pytorch_index_url=index)
+    found = bisecting.bisect(config, Asked(case=CASE, between=between), print)
+    assert found.history.before is not None
+    assert found.history.after is not None
+    neighbours = [str(each.version).rpartition("dev")[2] for each in (found.history.before, found.history.after)]
+    assert neighbours == list(ends)
+    assert len(asked) == len(set(asked)) <= 6
 
 
 # ---- on real torch

@@ -80,7 +80,9 @@ def _reasons(row: Row) -> Iterable[str]:
 
 
 def _entry(kind: str, name: str, about: str, address: str, more: Iterable[str] = ()) -> Entry:
-    words = {word[:_LONGEST_WORD] for text in (name, about, *(() if kind == "case" else (kind,)), *more) for word in _WORD.findall(text.lower())}
+    words = {
+        word[:_LONGEST_WORD] for text in (name, about, *(() if kind == "case" else (kind,)), *more) for word in _WORD.findall(text.lower())
+    }
     return Entry(kind, one_line(name, 200), one_line(about, 200), address, frozenset(words))
 
 
