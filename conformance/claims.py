@@ -54,7 +54,7 @@ class Claims:
     @property
     def claimed_devices(self) -> tuple[str, ...]:
         """The devices that the project names; the CPU, which everybody has, where it names none."""
-        named = [*self.devices, *(stated.device for stated in self.torch if stated.device)]
+        named = [*self.devices, *(stated.device for stated in self.torch if stated.device and not stated.written)]
         return tuple(dict.fromkeys(named)) or ("cpu",)
 
 

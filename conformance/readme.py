@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -23,12 +23,17 @@ _NAMES = {**{device: device for device in DEVICES}, "gpu": "cuda", "rocm": "cuda
 
 @dataclass(frozen=True)
 class Stated:
-    """One claim of a README: releases (None: none are named), the device ("" : none is named), and the line."""
+    """One claim of a README: releases (None: none are named), the device ("" : none is named), and the line.
+
+    `written` is one that stands in the table between our markers: it holds for itself, and does not make its device one that all other
+    claims must hold on.
+    """
 
     text: str
     specifier: SpecifierSet | None
     device: str
     where: str
+    written: bool = False
 
 
 def path_of(project: Path) -> Path | None:
@@ -43,11 +48,13 @@ def stated(path: Path) -> list[Stated]:
     """What the badges and the tables of a Markdown file claim: a table by its heads (devices), its first column (releases) and a yes."""
     found: list[Stated] = []
     devices: list[str] = []
-    fenced = False
+    fenced = written = False
+    start, end = _markers("table")
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         fenced ^= line.lstrip().startswith(("```", "~~~"))
         if fenced:
             continue
+        written = start in line or (written and end not in line)
         where = f"{path.name}:{number}"
         found += _badges(line, where)
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.strip().startswith("|") else []
@@ -56,7 +63,7 @@ def stated(path: Path) -> list[Stated]:
         elif not devices and _TORCH.match(cells[0]):
             devices = [device_named(cell) for cell in cells[1:]]
         elif any(devices):
-            found += _row(cells, devices, where)
+            found += (replace(each, written=written) for each in _row(cells, devices, where))
     return found
 
 

@@ -129,6 +129,19 @@ def test_what_is_written_holds_and_is_written_once(tmp_path: Path) -> None:
     assert "written" not in _claims(project, "--write").stdout
 
 
+def test_a_device_of_the_written_table_widens_no_other_claim(tmp_path: Path) -> None:
+    project = _measured(_project(tmp_path, requires="torch>=2.8", text=MARKERS), SOUND)
+    _measured(project, {"2.11.0": "pass"}, device="meta")
+    assert _claims(project, "--write").returncode == 0
+    text = (project / "README.md").read_text(encoding="utf-8")
+    assert "| torch | cpu | meta |" in text
+    again = _claims(project, "--write")
+    assert (again.returncode, "written" in again.stdout) == (0, False), again.stdout
+    assert "badge/torch-%3E%3D2.8-blue" in text
+    (project / "README.md").write_text(text.replace("conformance table", "our table"), encoding="utf-8")
+    assert "torch>=2.8: torch ==2.8.0, ==2.13.0 on meta is not measured" in _claims(project).stdout
+
+
 def test_a_table_that_rots_is_told(tmp_path: Path) -> None:
     project = _measured(_project(tmp_path, text=MARKERS), SOUND)
     assert _claims(project, "--write").returncode == 0
