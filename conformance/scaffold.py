@@ -1,7 +1,8 @@
-"""A new case, from a template that runs as it is: its file, its name, and what to do with it."""
+"""What is written for others from a template: a new case, which runs as it is, and the workflow of a matrix on GitHub."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,9 +10,12 @@ from conformance import selectors
 from conformance.config import Config, builtin_cases
 from conformance.errors import ConfigError
 from conformance.incell.identity import FAMILIES
+from conformance.origin import Origin
 from conformance.plan import Selection, case_files, case_names
 
-_TEMPLATE = Path(__file__).parent / "templates" / "case.py"
+_TEMPLATES = Path(__file__).parent / "templates"
+_TEMPLATE = _TEMPLATES / "case.py"
+_WORKFLOW = _TEMPLATES / "workflow.yml"
 _NAME = "name_of_case"
 
 
@@ -53,3 +57,22 @@ def told(path: Path, family: str, name: str) -> list[str]:
         f"  2. conformance run --torch 2.13.0 {case}           # what it comes to; `conformance show {family}.{name}` says why",
         f"  3. conformance run --torch 2.13.0 {case} --twins   # does it catch its mistakes?",
     ]
+
+
+def workflow(origin: Origin, subject: str, torch: str, devices: str) -> str:
+    """The text of a workflow that runs the checks of `subject` every week; all others than the built-in words are quoted as JSON is."""
+    words = {"SUBJECT": subject, "TORCH": torch, "DEVICES": devices}
+    lines = _WORKFLOW.read_text(encoding="utf-8").replace("OWNER/torch-conformance", origin.repository).replace("@REF", f"@{origin.ref}")
+    for word, value in words.items():
+        lines = lines.replace(f'"{word}"', json.dumps(value))
+    return lines
+
+
+def new_workflow(project: Path, name: str, text: str) -> Path:
+    """Write a workflow of that name into a project; returns its path. Raises ConfigError where there is one already."""
+    path = project / ".github" / "workflows" / name
+    if path.exists():
+        raise ConfigError(f"there is a workflow {path} already: remove it, or edit it by hand")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from conformance import cli, configfile
+from conformance import cli, configfile, scaffold
 from conformance.cells import Cell
 from conformance.config import Release
 from conformance.jobs import MOST, Job
+from conformance.origin import Origin
 from conformance.plan import PlannedCell
 from tests.workflows import EXPRESSION, FOLDER, ROOT, evaluate, load
 
@@ -222,6 +223,7 @@ def test_the_ten_lines_of_the_docs_are_ten_and_give_inputs_that_exist() -> None:
     assert job["uses"].endswith("/.github/workflows/cells.yml@REF")
     assert set(job["with"]) <= set(WORKFLOWS["cells.yml"]["on"]["workflow_call"]["inputs"])
     assert workflow["permissions"] == {"contents": "read"}
+    assert blocks[0] == scaffold.workflow(Origin("OWNER/torch-conformance", "REF"), "mypackage.model:build", ">=2.4", "cpu,mps")
     assert set(step[0]["with"]) <= set(ACTION["inputs"])
 
 
