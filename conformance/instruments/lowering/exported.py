@@ -124,36 +124,31 @@ def import_export(program: Any, model: nn.Module) -> Program:
 
     decomposed = program.run_decompositions(_decompositions())
     importer = FxImporter(context=context())
-    last: list[Any] = []
-    with _nodes_seen(type(importer._cc), last):
-        try:
-            importer.import_program(decomposed, func_name="main")
-        except Exception as error:  # the importer raises what it comes to: NotImplementedError, AssertionError, KeyError, ValueError
-            told = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise NotInDialectError(f"the FX importer refuses {_named(last)}: {told}", _line(last)) from error
+    try:
+        importer.import_program(decomposed, func_name="main")
+    except Exception as error:  # the importer raises what it comes to: NotImplementedError, AssertionError, KeyError, ValueError
+        node = _under_work(error, decomposed.graph)
+        named = node.target if node is not None else "the program's signature"
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise NotInDialectError(f"the FX importer refuses {named}: {told}", _line(node)) from error
     return Program(importer.module.operation.get_asm(enable_debug_info=True), tuple(weights_of(model).values()), "export")
 
 
-@contextlib.contextmanager
-def _nodes_seen(cache: Any, last: list[Any]) -> Iterator[None]:
-    """The importer's exceptions name no node: keep the last one whose location it asked for."""
-    own = cache.get_node_location
+def _under_work(error: BaseException, graph: Any) -> Any:
+    """The call at which the importer was, which its exceptions do not name; else, of a refused signature, the call with effects.
 
-    def remembering(self: Any, node: Any) -> Any:
-        last[:] = [node]
-        return own(self, node)
-
-    cache.get_node_location = remembering
-    try:
-        yield
-    finally:
-        cache.get_node_location = own
-
-
-def _named(last: Sequence[Any]) -> str:
-    return str(last[0].target) if last and last[0].op == "call_function" else "the program's signature"
+    An op with effects makes a token of the program's first input.
+    """
+    node, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_name == "import_nodes":
+            node = trace.tb_frame.f_locals.get("node")
+        trace = trace.tb_next
+    if node is not None and node.op == "call_function":
+        return node
+    return next((each for each in graph.nodes if str(each.target) == "with_effects"), None)
 
 
-def _line(last: Sequence[Any]) -> dict[str, Any] | None:
-    stack = (last[0].meta.get("stack_trace") or "") if last and last[0].op == "call_function" else ""
+def _line(node: Any) -> dict[str, Any] | None:
+    stack = (node.meta.get("stack_trace") or "") if node is not None else ""
     return innermost([(file, int(line), "") for file, line in reversed(_FRAME.findall(stack))])

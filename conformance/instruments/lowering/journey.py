@@ -16,6 +16,7 @@ from conformance.incell.deaths import ChildDeathError
 from conformance.instruments import children
 from conformance.instruments.capture import Bounds, Traced, trace
 from conformance.instruments.lowering import census, execution, exported, shapeguards
+from conformance.instruments.lowering.beginnings import deadly
 from conformance.instruments.lowering.blame import innermost, is_users
 from conformance.instruments.lowering.comparison import compare_answers
 from conformance.instruments.lowering.narrowing import narrowings
@@ -157,7 +158,11 @@ class Journey:
                 program = _imported(luggage, captured, route)
                 return census.blocking(passes, program.asm, f"{TO_BACKEND[route]},{TO_LINALG}"), ""
             program = import_trace(captured, luggage.example, luggage.varying, cut=True)
-            converted = passes.run(program.asm, TO_BACKEND[route], "the conversion of the rest")
+            try:
+                converted = passes.run(program.asm, TO_BACKEND[route], "the conversion of the rest")
+            except ChildDeathError as death:
+                found = deadly(passes, program.asm, TO_BACKEND[route])
+                return [*program.unknown, *([found] if found is not None else [])], str(death)
             return [*program.unknown, *census.blocking(passes, converted, TO_LINALG)], ""
         except (LoweringError, ChildDeathError, exported.NotInDialectError) as error:
             return [], str(error)
