@@ -82,4 +82,4 @@ def test_opt_of_12_layers_native(route: str, journey: Journey) -> None:
     open_axes = {0: "batch", 1: "length"}
     luggage = Luggage(model, inputs, [open_axes, open_axes], {"batch": (1, 16), "length": (1, 64)})
     long = children.Limit(seconds=400.0, megabytes=16_000)
-    Journey(journey.stage, journey.observe, journey.artifact, journey.folder, long, long).take(luggage, route, "iree")
+    journey.within(long, long).take(luggage, route, "iree")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from conformance.instruments.lowering.beginnings import deadly
 from conformance.instruments.lowering.blame import innermost, is_users
 from conformance.instruments.lowering.comparison import compare_answers
 from conformance.instruments.lowering.narrowing import narrowings
-from conformance.instruments.lowering.passes import TO_BACKEND, TO_LINALG, CompilerDeathError, Complaint, LoweringError, Passes
+from conformance.instruments.lowering.passes import LIMIT, TO_BACKEND, TO_LINALG, CompilerDeathError, Complaint, LoweringError, Passes
 from conformance.instruments.lowering.program import Program
 from conformance.instruments.lowering.torchscript import import_trace
 
@@ -53,8 +53,12 @@ class Journey:
     observe: Callable[..., None]
     artifact: Callable[[str, str], str]
     folder: Path
-    passes_limit: children.Limit | None = None
+    passes_limit: children.Limit = LIMIT
     run_limit: children.Limit = execution.LIMIT
+
+    def within(self, passes: children.Limit, run: children.Limit = execution.LIMIT) -> Journey:
+        """The journey with other limits: of one pipeline, and of the run with what compiles for it."""
+        return replace(self, passes_limit=passes, run_limit=run)
 
     def take(self, luggage: Luggage, route: str, backend: str) -> None:
         """Capture, convert, lower, compile, run and compare with eager code; what stops it is raised, at its stage.
@@ -96,7 +100,7 @@ class Journey:
 
     def _compiled(self, luggage: Luggage, captured: Any, route: str, backend: str) -> tuple[execution.Compiled, Program]:
         """What the backend takes."""
-        passes = Passes(self.folder) if self.passes_limit is None else Passes(self.folder, self.passes_limit)
+        passes = Passes(self.folder, self.passes_limit)
         with self.stage("convert", route):
             program = _imported(luggage, captured, route)
             converted = passes.run(program.asm, TO_BACKEND[route], "the conversion to the torch dialect's backend form")
