@@ -7,10 +7,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 
 from packaging.version import Version
 
-from conformance import apis, claimwidth, matrix, results
+from conformance import apis, claimwidth, matrix, results, uses
 from conformance.cells import Cell, this_platform
 from conformance.config import Config, Release
 from conformance.errors import NoEnvironmentError
@@ -66,8 +67,13 @@ def _claims(plan: Plan, claimed: claimwidth.Claimed | None, own: set[str], cells
     return ["", "what its pyproject claims", *told]
 
 
+def _relative(folder: Path) -> str:
+    """A folder as one types it from here."""
+    return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
+
+
 def check(config: Config, plan: Plan, options: Options, models: Sequence[SubjectSpec], expectations: Sequence[Expectation]) -> int:
-    """Run the plan, build the report, print what it says of each model; 1 where a check fails, 4 or 5 as the matrix has them."""
+    """Run the plan, build the report, print what it says of each model; 1 where one fails that counts, 4 or 5 as the matrix has them."""
     own = {model.alias for model in models if model.own}
     claimed = _claimed(config, own)  # a file that cannot be read is told before anything runs
     failed = 0
@@ -77,9 +83,12 @@ def check(config: Config, plan: Plan, options: Options, models: Sequence[Subject
         print(f"conformance: {error}", file=sys.stderr)
         failed = error.exit_code
     found = results.read(config.reports, {str(cell.cell) for cell in plan.cells})
-    judgement = judge(found, expectations, date.today())
+    judged = uses.judged(judge(found, expectations, date.today()), {model.alias: model.uses for model in models})
+    judgement = judged.judgement
     page = build(found, expectations, judgement, config.reports)
     told = [line for model in models for line in lines(found.cells, model.alias)]
     print("\n".join([*told, *_claims(plan, claimed, own, found.cells), *_newer_apis(plan, models, config, found.cells)]))
+    code = failed or judgement.exit_code
+    print("\n".join(uses.lines(judged, code, _relative(config.reports))))
     print(f"report: {page}")
-    return failed or judgement.exit_code
+    return code

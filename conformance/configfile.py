@@ -178,9 +178,10 @@ class _Reader:
             if not isinstance(entry, dict):
                 self.wrong(f"subjects.{alias}", 'must be a table, as { build = "package.module:build" }')
                 continue
-            self._unknown(entry, ("build", "requirements"), where)
-            filled = {"requirements": [], **entry}
-            subjects[alias] = {"build": self.value(filled, "build", str, where), "requirements": self.texts(filled, "requirements", where)}
+            self._unknown(entry, ("build", "requirements", "uses"), where)
+            filled = {"requirements": [], "uses": [], **entry}
+            lists = {name: self.texts(filled, name, where) for name in ("requirements", "uses")}
+            subjects[alias] = {"build": self.value(filled, "build", str, where), **lists}
         return subjects
 
     def _elsewhere(self, table: dict[str, Any]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from conformance import entrypoints
 from conformance.errors import ConfigError
 from conformance.keys import files_digest
 from conformance.tomlfiles import pyproject
+from conformance.uses import EAGER, checked
 
 if TYPE_CHECKING:
     from conformance.config import Config
@@ -41,6 +42,8 @@ class SubjectSpec:
     requirements: tuple[str, ...] = ()
     roots: tuple[Path, ...] = ()
     own: bool = False
+    #: What it is for: the uses whose loud faults count.
+    uses: tuple[str, ...] = (EAGER,)
 
     def sources(self) -> list[Path]:
         """The Python files of its code: those of the project, or, of a subject in a file, that file and those beside it."""
@@ -81,11 +84,19 @@ def spec(text: str, config: Config, *, alias: str = "", requirements: Sequence[s
     return SubjectSpec(alias=called, reference=reference, requirements=(*project, *wanted), roots=roots, own=True)
 
 
-def specs(texts: Sequence[str], config: Config, *, alias: str = "", requirements: Sequence[str] = ()) -> tuple[SubjectSpec, ...]:
-    """The subjects that `texts` name, as `spec` says. Raises ConfigError for two of one alias."""
+def specs(
+    texts: Sequence[str], config: Config, *, alias: str = "", requirements: Sequence[str] = (), uses: Sequence[str] = ()
+) -> tuple[SubjectSpec, ...]:
+    """The subjects that `texts` name, as `spec` says; `uses` goes over what is configured. Raises ConfigError for two of one alias."""
     if alias and len(texts) > 1:
         raise ConfigError("--alias is for one subject: give the others names in [tool.conformance.subjects]")
-    found = tuple(spec(text, config, alias=alias, requirements=requirements) for text in texts)
+    found = tuple(
+        replace(
+            spec(text, config, alias=alias, requirements=requirements),
+            uses=checked(uses, "--use") or checked(config.subjects.get(text, {}).get("uses", ()), f"subjects.{text}.uses") or (EAGER,),
+        )
+        for text in texts
+    )
     by_alias: dict[str, SubjectSpec] = {}
     for each in found:
         if by_alias.setdefault(each.alias, each) is not each:

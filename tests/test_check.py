@@ -137,6 +137,24 @@ def test_a_frozen_size_is_silent_and_its_line_is_named(project: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_is_accepted_is_not_counted(project: Path) -> None:
+    """The command that a check prints writes the expectation, and the next check takes its word; loud faults of a use can be counted."""
+    first = _check(project, "frozen.py:build", "--family", "trace")
+    command = re.search(r"conformance (--reports \S+ expect --update --file known\.toml --case) '(\S+)'", first.stdout)
+    assert command is not None, first.stdout
+    said = ("--reason", "its length is fixed", "--link", "https://example.com/1", "--review", "2027-06-01")
+    written = run_conformance(project, *command[1].split(), command[2], *said)
+    assert written.returncode == 0, written.stderr
+    configured = (project / "pyproject.toml").read_text(encoding="utf-8")
+    (project / "pyproject.toml").write_text(configured.replace("cases = ", 'expectations = ["known.toml"]\ncases = '), encoding="utf-8")
+    accepted = _check(project, "frozen.py:build", "--family", "trace")
+    counted = _check(project, "frozen.py:build", "--family", "trace", "--use", "all")
+    (project / "pyproject.toml").write_text(configured, encoding="utf-8")
+    assert (accepted.returncode, counted.returncode) == (0, 1), accepted.stdout + counted.stdout
+    assert "exit code 0: nothing fails that counts\n  not counted: " in accepted.stdout
+
+
+@pytest.mark.slow
 def test_a_forgotten_scalar_is_named(project: Path) -> None:
     done = _check(project, "forgetful.py:build", "--family", "init")
     assert done.returncode == 1, done.stderr

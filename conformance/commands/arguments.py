@@ -103,8 +103,8 @@ def selection_of(arguments: argparse.Namespace) -> plans.Selection:
     return plans.Selection(
         profile=arguments.profile,
         torch=arguments.torch,
-        devices=_listed(arguments.device),
-        families=_listed(arguments.family),
+        devices=listed(arguments.device),
+        families=listed(arguments.family),
         cells=_words("--only", arguments.only),
         skip=_words("--skip", arguments.skip),
         cases=tuple(arguments.case),
@@ -113,7 +113,8 @@ def selection_of(arguments: argparse.Namespace) -> plans.Selection:
     )
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def listed(text: str) -> tuple[str, ...]:
+    """The words of a comma separated list."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 

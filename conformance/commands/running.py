@@ -11,7 +11,7 @@ from conformance import jobs, subjectspecs
 from conformance import matrix as matrices
 from conformance import plan as plans
 from conformance.artifacts import write_json
-from conformance.commands.arguments import Adder, add_options, add_requirements, add_selection, config_of, options_of, selection_of
+from conformance.commands.arguments import Adder, add_options, add_requirements, add_selection, config_of, listed, options_of, selection_of
 from conformance.commands.reading import build_report
 from conformance.config import Config
 from conformance.errors import NoEnvironmentError, first_exit_code
@@ -31,6 +31,14 @@ def add(command: Adder) -> None:
         nargs="+",
         metavar="SUBJECT",
         help="package.module:build, file.py:build, transformers:LlamaModel, timm:resnet18, or a configured alias",
+    )
+    check_parser.add_argument(
+        "--use",
+        dest="uses",
+        default="",
+        metavar="LIST",
+        help="what the models are for (eager, compile, trace, export, fx, onnx, lowering, all; default: eager): loud faults of other uses "
+        "are told and not counted, silent ones always are",
     )
     for parser in (run_parser, plan_parser):
         parser.add_argument(
@@ -96,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Run the checks on the user's models, print what they say, and leave the report; 1 where one fails one of them."""
+    """Run the checks on the user's models, print what they say, and leave the report; 1 where one fails a check that counts."""
     from conformance import checking, expectations
 
     config = config_of(arguments)
@@ -112,7 +120,8 @@ def check(arguments: argparse.Namespace) -> int:
 def _selection(arguments: argparse.Namespace, config: Config) -> plans.Selection:
     """What the command line selects, with the models that it names. `--subject ""` names none: a workflow's input may be empty."""
     named = arguments.subjects if arguments.command is check else [text for text in arguments.subjects if text]
-    models = subjectspecs.specs(named, config, alias=arguments.alias, requirements=arguments.requirements)
+    uses = listed(getattr(arguments, "uses", ""))
+    models = subjectspecs.specs(named, config, alias=arguments.alias, requirements=arguments.requirements, uses=uses)
     return replace(selection_of(arguments), subjects=models)
 
 

@@ -16,19 +16,10 @@ from conformance.incell.verdicts import Stage, Verdict, worst
 from conformance.plaintext import one_line
 from conformance.report.grid import SIGNS
 from conformance.results import CellResult
+from conformance.uses import EAGER, USES
 
 #: Lines of our own cases and instruments are not what a user can mend.
 _OURS = ("<cases", "<conformance>")
-#: Each use of a model and what the ids of its checks begin with.
-EAGER = "eager"
-USES = {
-    EAGER: ("fallbacks.", "init.", "mps.", "rope.subject_growth_keeps", "rope.subject_trains", "user."),
-    "torch.compile": ("compile.", "rope.subject_growth_compiles"),
-    "torch.jit.trace": ("trace.subject_trace",),
-    "torch.export": ("trace.subject_export",),
-    "torch.fx": ("trace.subject_fx",),
-    "ONNX": ("trace.subject_onnx",),
-}
 _FAULTS = (*LOUDNESS, Verdict.ERROR, Verdict.MISSING)
 
 
@@ -151,11 +142,11 @@ def _grouped(case: str, outcomes: dict[Version, dict[str, Record]]) -> list[Faul
 
 def _ranges(cases: Sequence[str], outcomes: dict[Version, dict[str, Record]], device: str) -> Iterator[str]:
     """The releases that the model may claim, for each use of it that was checked, then those that pass every check."""
-    uses = {use: starts for use, starts in USES.items() if any(case.startswith(starts) for case in cases)}
+    uses = [use for use in USES.values() if any(use.has(case) for case in cases)]
     yield f"requires on {device}"
-    for use, starts in uses.items():
-        asked = {version: found for version, found in outcomes.items() if _was_asked(found, starts)}
-        yield f"  {use:<24}{_range(_verdicts(asked, starts))}"
+    for use in uses:
+        asked = {version: found for version, found in outcomes.items() if _was_asked(found, use.starts)}
+        yield f"  {use.title:<24}{_range(_verdicts(asked, use.starts))}"
     if len(uses) > 1:
         yield f"  {'every check passes':<24}{_range(_verdicts(outcomes, ('',)))}"
 
@@ -185,7 +176,7 @@ def outcomes_by_release(cells: Sequence[CellResult], aliases: Collection[str]) -
     """How each release did in eager mode, the worst of its devices: what a requirement on torch promises."""
     found: dict[Version, list[Record]] = {}
     for cell in cells:
-        own = [record for case, record in _about(cell, aliases).items() if case.startswith(USES[EAGER])]
+        own = [record for case, record in _about(cell, aliases).items() if USES[EAGER].has(case)]
         found.setdefault(cell.cell.version, []).extend(own)
     return {
         version: Outcome(_worst(records), tuple(record for record in records if Verdict(record["verdict"]) in LOUDNESS))
