@@ -205,6 +205,14 @@ def test_a_filter_asks_for_a_kind_of_verdict_on_a_release(visit: Visit) -> None:
         assert page.locator("thead th.chosen").all_inner_texts() == ([at] if at else [])
 
 
+def test_deviations_have_a_filter_too(visit: Visit) -> None:
+    page = visit.open("deviations.html#rows=crash")
+    assert page.locator("#kinds .kind:visible .mark").all_inner_texts() == ["▲ crash"]
+    page.select_option("[name=rows]", "")
+    page.fill(".filter [name=q]", "init.writes")
+    assert page.locator("#kinds .kind:visible").count() == 3
+
+
 def test_the_silent_faults_of_a_family_are_one_key_away_from_the_front_page(visit: Visit) -> None:
     front = visit.open("index.html")
     front.locator("tr:has(a:text-is('init')) td a").first.focus()

@@ -17,7 +17,7 @@ from conformance.report.rendering import render
 from conformance.report.view import Row, View
 
 #: Cells of its tables that the front page has room for; of more it shows the newest columns of each device, and says where all are.
-MOST_CELLS = 180
+MOST_CELLS = 175
 #: Causes of the newest changes that the front page lists; the release's page has all.
 CAUSES = 5
 

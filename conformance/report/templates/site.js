@@ -28,7 +28,7 @@
     const { q, rows: kind, at, on } = form.elements;
     const all = [q, kind, at, on].filter(Boolean);
     const heads = at ? every(".cases thead th[data-at]") : [];
-    const rows = every(".cases tbody").map((row) => [row, row.textContent.toLowerCase(), at && spans(row)]);
+    const rows = every(".cases tbody,#kinds>.kind").map((row) => [row, row.textContent.toLowerCase(), at && spans(row)]);
     const parts = every(".parts:first-of-type > *").length;
     const address = () => new URLSearchParams(all.map((each) => [each.name, each.value.trim()]).filter(([, value]) => value)).toString();
     const apply = () => {
