@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conformance.incell import catches, subjects, values
+from conformance.incell import catches, deep, subjects, values
 from conformance.instruments.dtypes import default_dtype
 from conformance.instruments.training import gradients
 
@@ -38,6 +38,8 @@ def backward_over_what_was_left(subject: Any, model: nn.Module, inputs: tuple[Te
     return gradients(subject, model, inputs)
 
 
+#: XLA compiles forward and backward as one program, which takes it minutes on a CPU.
+@deep("xla")
 @values
 @subjects()
 @catches(backward_over_what_was_left, backward=backward_once)

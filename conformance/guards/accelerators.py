@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import torch
 
 
@@ -28,7 +30,9 @@ def working_accelerator() -> torch.device | None:
 def synchronize(device: torch.device | str) -> None:
     """Wait until `device` has done what it was given; nothing to wait for on the CPU and on meta."""
     kind = torch.device(device).type
-    if kind not in ("cpu", "meta"):
+    if kind == "xla":  # not in torch: torch-xla waits for its own device
+        importlib.import_module("torch_xla.core.xla_model").mark_step(wait=True)
+    elif kind not in ("cpu", "meta"):
         wait = getattr(getattr(torch, kind, None), "synchronize", None)
         if wait is None:
             raise RuntimeError(f"torch {torch.__version__} cannot wait for {kind}")

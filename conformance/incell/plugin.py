@@ -20,7 +20,7 @@ from conformance.incell.judging import NoSubjectError, SessionEndError, judge
 from conformance.incell.parent import die_with_parent
 from conformance.incell.recorder import Recorder
 from conformance.incell.settings import Settings, load
-from conformance.incell.torchstate import seed_all
+from conformance.incell.torchstate import forget_last_error, seed_all
 from conformance.incell.trial import Trial
 from conformance.incell.verdicts import Verdict
 
@@ -152,6 +152,8 @@ class Cell:
             self.recorder.finish(self.trial)
         else:
             self.trial.state.restore()
+        if self.trial.outcomes and self.trial.takes_device and self.settings.device != "cpu":
+            forget_last_error()
         return result
 
     @pytest.hookimpl(wrapper=True)

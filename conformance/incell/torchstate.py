@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import signal
@@ -27,6 +28,16 @@ def seed_all(seed: int, device: str) -> None:
         torch.manual_seed(seed)
         if device == "xla" and "torch_xla" in sys.modules:
             sys.modules["torch_xla"].manual_seed(seed)
+
+
+def forget_last_error() -> None:
+    """Free what a failed case holds on its device: pytest keeps the last error, and with it the frames that hold tensors.
+
+    XLA computes all tensors that live when it is waited for: one that it cannot compute would fail each case that follows.
+    """
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        sys.__dict__.pop(name, None)
+    gc.collect()
 
 
 _SWITCHES: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], None]], ...] = (
