@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from conformance.incell.machine import of_linux, of_macos
 from conformance.incell.meters import DispatchMeter, Meter, WarningMeter
 from conformance.incell.probe import Answer, probe
+from conformance.incell.torchstate import forget_last_error
 
 VIRTUAL = """hw.model: VirtualMac2,1
 hw.memsize: 7516192768
@@ -133,3 +135,26 @@ def test_a_death_is_a_crash_at_its_step(tmp_path: Path) -> None:
     answer = probe("mps", 30, _tells(tmp_path, "print(json.dumps({'step': 'mm'}), file=log)\nos.abort()"))
     assert str(answer) == "crash at mm: the process ended with signal 6"
     assert str(probe("mps", 30, _tells(tmp_path, "os._exit(0)"))) == "crash at the start: the process ended with exit code 0"
+
+
+class OnTheDevice:
+    """Stands for a tensor that a failed case holds, in a cycle as an error and its frame make one."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_a_failed_case_holds_is_freed() -> None:
+    def fail() -> weakref.ref[OnTheDevice]:
+        held = OnTheDevice()
+        try:
+            raise RuntimeError("no lowering")
+        except RuntimeError as error:
+            sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__  # as pytest does
+        return weakref.ref(held)
+
+    held = fail()
+    assert held() is not None
+    forget_last_error()
+    assert held() is None
+    assert not hasattr(sys, "last_value")
