@@ -1,6 +1,7 @@
 """Record what a subject dispatches in inference, forward, backward and the optimizer's step, and what this build's dispatcher has for it.
 
-`python -m conformance.incell.auditing SETTINGS`: SETTINGS is a JSON file (reference, alias, roots, entered, device, optimizer, keys, out).
+`python -m conformance.incell.auditing SETTINGS`: SETTINGS is a JSON file (reference, alias, roots, entered, device, optimizer, keys,
+leaves_bytecode, out).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 
+from conformance.incell import bytecode
 from conformance.instruments.recording import Recording, recorded
 from conformance.instruments.snapshots import tensors_of
 from conformance.subjects import get, register
@@ -79,6 +81,8 @@ def main(path: str) -> None:
         "dispatcher": {key: dispatcher(names, key) for key in settings["keys"]},
     }
     Path(settings["out"]).write_text(json.dumps(told), encoding="utf-8")
+    if settings["leaves_bytecode"]:
+        bytecode.leave()
 
 
 def dispatcher(names: Iterable[str], key: str) -> dict[str, str]:

@@ -123,12 +123,13 @@ def _asker(recording: dict[str, Any], table: Table, release: str, device: str) -
 
 def _look_up(audit: Audit, recording: dict[str, Any], release: str, ask: _Asker, macos: str) -> None:
     parents = {parent for seen in recording["seen"] for parent in seen["inside"]}
+    feared = hazards.of(release, macos) if audit.device == "mps" else ()
     for seen in recording["seen"]:
         if any(ask.letter(parent) in DIRECT for parent in seen["inside"]):
             continue  # a kernel of the device stands in front of it
         found = _found(seen["op"], ask, opened=seen["op"] in parents, called=seen["count"] > 0)
-        for hazard in hazards.known() if audit.device == "mps" else ():
-            about = hazard.seen(seen["flags"], seen["dtypes"]) if hazard.holds(seen["op"], release, macos, seen["inside"]) else None
+        for hazard in feared:
+            about = hazard.seen(seen["flags"], seen["dtypes"]) if hazard.is_about(seen["op"], seen["inside"]) else None
             if about is not None:
                 _note_danger(audit, hazard, seen, about, release)
                 if hazard.stops and (found is None or found.word not in STOPS):

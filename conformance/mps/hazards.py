@@ -40,14 +40,18 @@ class Hazard:
 
     def holds(self, op: str, release: str, macos: str, inside: Sequence[str] = ()) -> bool:
         """Whether the entry is about that overload under those composites, in that release, on that macOS."""
+        return self.is_about(op, inside) and self.is_in(release, macos)
+
+    def is_in(self, release: str, macos: str) -> bool:
+        """Whether the entry is about that release on that macOS."""
+        return self.releases.contains(release) and (not self.macos or SpecifierSet(self.macos).contains(macos))
+
+    def is_about(self, op: str, inside: Sequence[str] = ()) -> bool:
+        """Whether the entry is about that overload under those composites."""
         name = op.partition(".")[0]
-        if {name, *(each.partition(".")[0] for each in inside)} & set(self.not_inside):
+        if self.not_inside and {name, *(each.partition(".")[0] for each in inside)} & set(self.not_inside):
             return False
-        return (
-            any(fnmatchcase(name, pattern) for pattern in self.ops)
-            and self.releases.contains(release)
-            and (not self.macos or SpecifierSet(self.macos).contains(macos))
-        )
+        return _named(self.ops, name)
 
     def seen(self, flags: Mapping[str, Sequence[str]], dtypes: Iterable[str]) -> tuple[str, str] | None:
         """The detail and the call site of the call that it is about; None where no such call was recorded."""
@@ -81,9 +85,19 @@ class Hazard:
 
 
 @functools.cache
+def _named(patterns: tuple[str, ...], name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@functools.cache
 def known() -> tuple[Hazard, ...]:
     """Every entry, in the order of the file."""
     return tuple(_hazard(entry) for entry in tomlfiles.read(DATA)["hazard"])
+
+
+def of(release: str, macos: str) -> tuple[Hazard, ...]:
+    """The entries about a release on a macOS."""
+    return tuple(hazard for hazard in known() if hazard.is_in(release, macos))
 
 
 def lowest_macos(release: str) -> str:

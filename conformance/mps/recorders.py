@@ -43,7 +43,7 @@ def here(model: SubjectSpec, how: How) -> dict[str, Any]:
 
 def provided(config: Config, release: str, model: SubjectSpec, how: How) -> dict[str, Any]:
     """The recording made in the tool's environment of a release, with what the subject needs. Raises InstallError."""
-    return record(environment(config, release, model.alias, model.requirements), model, how)
+    return record(environment(config, release, model.alias, model.requirements), model, how, own=True)
 
 
 def environment(config: Config, release: str, name: str, requirements: Sequence[str]) -> Path:
@@ -56,13 +56,16 @@ def environment(config: Config, release: str, name: str, requirements: Sequence[
     return found.python
 
 
-def record(python: Path, model: SubjectSpec, how: How, path: str = "") -> dict[str, Any]:
-    """The recording of a subject by an interpreter that has torch, `path` on its import path. Raises ConfigError with its last words."""
+def record(python: Path, model: SubjectSpec, how: How, path: str = "", *, own: bool = False) -> dict[str, Any]:
+    """The recording of a subject by an interpreter that has torch, `path` on its import path. Raises ConfigError with its last words.
+
+    `own`: the environment is the tool's, so that the bytecode of its packages may be left there.
+    """
     roots = [str(root) for root in model.roots] or [str(_PACKAGE / "subjects")]
     with tempfile.TemporaryDirectory() as folder:
         out, settings = Path(folder) / "recording.json", Path(folder) / "settings.json"
         asked = {"reference": model.reference, "alias": model.alias, "roots": roots, "keys": KEYS, "out": str(out)}
-        asked |= {"entered": how.entered, "device": how.device, "optimizer": how.optimizer}
+        asked |= {"entered": how.entered, "device": how.device, "optimizer": how.optimizer, "leaves_bytecode": own}
         settings.write_text(json.dumps(asked), encoding="utf-8")
         told = run_in_cell(python, "conformance.incell.auditing", [str(settings)], folder, path)
         if not out.is_file():

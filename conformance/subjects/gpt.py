@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from conformance.guards.initialisation import materialise
 from conformance.guards.masks import positions_like, visible
 from conformance.guards.norms import rms_norm
 from conformance.guards.rotary import RotaryCache, rotate
@@ -199,9 +198,9 @@ def skeleton(config: Config | None = None) -> GPT:
 
 def build(config: Config | None = None) -> nn.Module:
     """A GPT in eval mode with weights that need no random stream, every path of it alive."""
-    model = skeleton(config)
-    materialise(model, "cpu")
-    model.init_weights()
+    with torch.random.fork_rng(devices=[]):
+        model = GPT(config or Config())
+        model.init_weights()
     return weights.fill(model).eval()
 
 
