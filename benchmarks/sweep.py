@@ -2,7 +2,10 @@
 
 The same ops in float32 on the CPU, with the same number of samples an op; each in one process, without pytest-xdist. What is
 measured is the CPU time of the whole process, imports and collection included, and beside it that without what a run with no op takes.
-`python benchmarks/sweep.py [--torch 2.11.0] [--samples 3]`. TorchCTS is made for torch 2.7 to 2.12.
+A check is an op in a dtype, whatever its samples and variants; how many results were held against others is counted beside it
+(comparisons.py). A run before the measured one lets Python compile what is imported.
+`python benchmarks/sweep.py [--torch 2.11.0] [--samples 3]`. TorchCTS is made for torch 2.7 to 2.12; on the CPU it runs each op and
+compares no numbers (its "CPU validation mode").
 """
 
 from __future__ import annotations
@@ -35,13 +38,20 @@ class Outcome:
     cpu_s: float
     idle_s: float
     ops: dict[str, str]
+    comparisons: int
+
+    @property
+    def rate(self) -> float:
+        """Checks a CPU-second."""
+        return sum(outcome != "skipped" for outcome in self.ops.values()) / self.cpu_s
 
     def line(self, name: str) -> str:
         counted = Counter(self.ops.values())
         checks = counted["passed"] + counted["failed"]
-        rate, net = checks / self.cpu_s, checks / max(self.cpu_s - self.idle_s, 0.1)
+        net = checks / max(self.cpu_s - self.idle_s, 0.1)
         spent = f"{self.cpu_s:7.1f} s ({self.idle_s:.1f} s of them idle)"
-        return f"{name:<24} {checks:5} checks {spent} {rate:6.1f}/s, net {net:6.1f}/s  {dict(counted)}"
+        told = f"{self.rate:6.1f}/s, net {net:6.1f}/s, {self.comparisons} comparisons"
+        return f"{name:<24} {checks:5} checks {spent} {told}  {dict(counted)}"
 
 
 def _python(torch: str) -> str:
@@ -87,8 +97,8 @@ def _listed(python: str, variables: dict[str, str]) -> list[tuple[str, str, str]
 
 def run(python: str, samples: int) -> dict[str, Outcome]:
     """All three, one after another."""
-    variables = {"OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1", "SAMPLES": str(samples)}
-    variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    variables = {"OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "", "SAMPLES": str(samples)}
+    variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "benchmarks"), *filter(None, [os.environ.get("PYTHONPATH")])])
     listed = _listed(python, variables)
     pytest = [python, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider"]
     mine = [
@@ -114,11 +124,14 @@ def run(python: str, samples: int) -> dict[str, Outcome]:
     outcomes = {}
     for contender, (command, keyword, op_of) in names.items():
         with tempfile.TemporaryDirectory() as work:
-            report = Path(work) / "report.xml"
+            report, counted = Path(work) / "report.xml", Path(work) / "comparisons"
+            variables |= {"COMPARISONS": str(counted), "PYTHONPYCACHEPREFIX": str(Path(work) / "bytecode")}
+            command += ["-p", "comparisons"]
             chosen = ["-k", keyword] if keyword else []
+            _cpu_s([*command, "-k", "qr"], Path(work), variables)
             idle = _cpu_s([*command, "-k", "no_such_op"], Path(work), variables)
             spent = _cpu_s([*command, *chosen, f"--junitxml={report}"], Path(work), variables)
-            outcomes[contender] = Outcome(spent, idle, _ops(report, op_of))
+            outcomes[contender] = Outcome(spent, idle, _ops(report, op_of), int(counted.read_text(encoding="utf-8")))
             print(outcomes[contender].line(contender), flush=True)
     return outcomes
 
@@ -143,8 +156,8 @@ def main() -> None:
     for name, other in outcomes.items():
         both = sorted(set(mine.ops) & set(other.ops))
         differ = [op for op in both if mine.ops[op] != other.ops[op]]
-        ratio = (len(mine.ops) / mine.cpu_s) / (max(len(other.ops), 1) / other.cpu_s)
-        print(f"beside {name}: {ratio:.1f} times the ops a CPU-second; {len(both)} ops in both, {len(differ)} judged otherwise")
+        print(f"beside {name}: {mine.rate / other.rate:.1f} times the checks a CPU-second")
+        print(f"    {len(both)} ops in both, {len(differ)} judged otherwise")
         for op in differ:
             print(f"    {op}: {mine.ops[op]} here, {other.ops[op]} there")
 

@@ -25,7 +25,10 @@ def seed_all(seed: int, device: str) -> None:
         numpy.random.seed(seed % 2**32)
     torch = torch_module()
     if torch is not None:
-        torch.manual_seed(seed)
+        if device in ("cpu", "meta"):  # to seed an accelerator that was not asked for yet, torch formats the stack and keeps it
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
         if device == "xla" and "torch_xla" in sys.modules:
             sys.modules["torch_xla"].manual_seed(seed)
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import inspect
 import itertools
 import logging
+import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,8 @@ import torch
 
 #: What the import of the list needs beside torch and the numpy of the release.
 REQUIREMENTS = ("expecttest", "pyyaml", "setuptools<80")
+#: What torch.testing seeds samples with.
+_SEED = 1234
 _INTERNAL = Path(torch.__file__).parent / "testing" / "_internal"
 
 
@@ -71,9 +76,38 @@ def listed_names() -> tuple[str, ...]:
 
 
 def samples(info: Any, dtype: torch.dtype, most: int | None) -> Iterator[Any]:
-    """The samples of an entry on the CPU, at most `most` of them. Nothing where the entry does not hold for `dtype`."""
-    if dtype in info.supported_dtypes("cpu"):
-        yield from itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=False), most)
+    """The samples of an entry on the CPU, at most `most` of them. Nothing where the entry does not hold for `dtype`.
+
+    They are those of `info.sample_inputs`, made by the function behind it: that method looks for a unittest in the stack (2.4 and later),
+    which under pytest takes longer than the samples, and seeds accelerators that make none, for which torch formats the stack each time.
+    """
+    if dtype not in info.supported_dtypes("cpu"):
+        return
+    made = iter(info.sample_inputs_func(info, "cpu", dtype, False))
+    for _ in itertools.count() if most is None else range(most):
+        if _seeds():
+            _seed(_SEED)
+        try:
+            sample = next(made)
+        except StopIteration:
+            return
+        yield sample
+
+
+@functools.cache
+def _seeds() -> bool:
+    """Whether OpInfo of this release seeds before each sample (2.8 and later)."""
+    tracked = getattr(importlib.import_module("torch.testing._internal.common_utils"), "TrackedInputIter", None)
+    return tracked is not None and "set_seed" in inspect.signature(tracked).parameters
+
+
+def _seed(seed: int) -> None:
+    """As `set_rng_seed` of torch.testing does on the CPU."""
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed)
 
 
 def title(info: Any) -> str:
