@@ -18,7 +18,7 @@ def torch_module() -> Any:
 
 
 def seed_all(seed: int, device: str) -> None:
-    """Seed Python's, numpy's and torch's generators, those of accelerators included."""
+    """Seed Python's, numpy's and torch's generators, those of the cell's accelerator included."""
     random.seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):

@@ -64,7 +64,7 @@ def record(python: Path, model: SubjectSpec, how: How, path: str = "", *, own: b
     roots = [str(root) for root in model.roots] or [str(_PACKAGE / "subjects")]
     with tempfile.TemporaryDirectory() as folder:
         out, settings = Path(folder) / "recording.json", Path(folder) / "settings.json"
-        asked = {"reference": model.reference, "alias": model.alias, "roots": roots, "keys": KEYS, "out": str(out)}
+        asked: dict[str, Any] = {"reference": model.reference, "alias": model.alias, "roots": roots, "keys": KEYS, "out": str(out)}
         asked |= {"entered": how.entered, "device": how.device, "optimizer": how.optimizer, "leaves_bytecode": own}
         settings.write_text(json.dumps(asked), encoding="utf-8")
         told = run_in_cell(python, "conformance.incell.auditing", [str(settings)], folder, path)
