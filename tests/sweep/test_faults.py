@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from faults import FAULTS
+from torch.utils._pytree import tree_flatten
 
 from conformance.instruments import opinfo
 from conformance.instruments.opcalls import Call
@@ -131,7 +133,7 @@ def test_an_op_without_float64_says_so_and_is_checked_all_the_same() -> None:
         variant_test_name="",
         op=without_float64,
         supported_dtypes=lambda device: {torch.float32},
-        sample_inputs=lambda *args, **kwargs: iter([sample]),
+        sample_inputs_func=lambda *args, **kwargs: iter([sample]),
         get_inplace=lambda: None,
     )
     right, wrong = (Sweep(run, CPU, torch.float32, deep=False) for run in (lambda call: call(), lambda call: call() + 1))
@@ -139,6 +141,19 @@ def test_an_op_without_float64_says_so_and_is_checked_all_the_same() -> None:
         sweep.check(entry)
     assert (right.wrong, right.raised, right.narrow) == ("", None, "in float64 the CPU raises NotImplementedError")
     assert wrong.wrong.startswith("plus_one, sample 0, plain: 3 at [0, 0], not 2")
+
+
+def test_samples_are_those_that_the_method_gives() -> None:
+    names = ("add", "linalg.qr", "nn.functional.conv2d", "nn.functional.dropout", "multinomial", "index_put", "histogramdd", "to_sparse")
+    for info in (info for name in names for info in opinfo.infos(name)):
+        torch.manual_seed(0)
+        given = list(itertools.islice(info.sample_inputs("cpu", torch.float32, requires_grad=False), 3))
+        torch.manual_seed(0)
+        made = list(opinfo.samples(info, torch.float32, 3))
+        for mine, theirs in zip(made, given):
+            leaves = [tree_flatten((sample.input, sample.args, sample.kwargs))[0] for sample in (mine, theirs)]
+            torch.testing.assert_close(*leaves, rtol=0, atol=0, equal_nan=True)
+        assert len(made) == len(given) > 0
 
 
 def test_names_read_from_source_are_those_of_the_list() -> None:
