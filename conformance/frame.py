@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -66,11 +67,13 @@ def frame(result: ResultSet, expectations: Sequence[Expectation]) -> pd.DataFram
 def rows(result: ResultSet, expectations: Sequence[Expectation]) -> Iterator[tuple[Any, ...]]:
     """The rows of the frame as plain tuples in the order of COLUMNS."""
     for cell in result.cells:
-        attempts: dict[str, int] = {}
-        for record in cell.records:
-            attempts[record["case"]] = attempts.get(record["case"], 0) + 1
-        for record in cell.outcomes().values():
-            yield _row(cell, record, attempts[record["case"]], covering(record, expectations))
+        yield from _rows_of(cell, expectations)
+
+
+def _rows_of(cell: CellResult, expectations: Sequence[Expectation]) -> Iterator[tuple[Any, ...]]:
+    attempts = Counter(record["case"] for record in cell.records)
+    for record in cell.outcomes().values():
+        yield _row(cell, record, attempts[record["case"]], covering(record, expectations))
 
 
 def _row(result: CellResult, record: Record, attempts: int, expectation: Expectation | None) -> tuple[Any, ...]:
@@ -108,13 +111,17 @@ def _device_ops(record: Record) -> tuple[int | None, str]:
     return counted.get("on"), " ".join(str(name) for name in fallback) if isinstance(fallback, list) else ""
 
 
-def as_csv(result: ResultSet, expectations: Sequence[Expectation]) -> str:
-    """The rows as CSV with a header line. Text that a spreadsheet would run as a formula has an apostrophe before it."""
+def csv_chunks(result: ResultSet, expectations: Sequence[Expectation]) -> Iterator[bytes]:
+    """The rows as CSV with a header line, a cell at a time. Text that a spreadsheet would run as a formula has an apostrophe before it."""
+    yield _csv([COLUMNS])
+    for cell in result.cells:
+        yield _csv([_inert(value) for value in row] for row in _rows_of(cell, expectations))
+
+
+def _csv(rows: Iterable[Iterable[Any]]) -> bytes:
     stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([_inert(value) for value in row] for row in rows(result, expectations))
-    return stream.getvalue()
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    return stream.getvalue().encode()
 
 
 def _inert(value: Any) -> Any:

@@ -8,7 +8,7 @@ import io
 import pandas as pd
 
 from conformance.expectations import parse
-from conformance.frame import COLUMNS, as_csv, frame
+from conformance.frame import COLUMNS, csv_chunks, frame
 from tests.builders import cell, grid, record, result
 from tests.test_expectations import entry
 
@@ -17,7 +17,7 @@ def test_releases_stay_text() -> None:
     found = frame(grid({"init.x": {"2.1": "pass", "2.10": "wrong"}}), [])
     assert list(found["torch"]) == ["2.1", "2.10"]
     assert {name: str(dtype) for name, dtype in found.dtypes.items()} == COLUMNS
-    again = pd.read_csv(io.StringIO(as_csv(grid({"init.x": {"2.10": "pass"}}), [])), dtype=str)
+    again = pd.read_csv(io.BytesIO(b"".join(csv_chunks(grid({"init.x": {"2.10": "pass"}}), []))), dtype=str)
     assert list(again["torch"]) == ["2.10"]
     assert list(again["python"]) == ["3.11"]
 
@@ -50,7 +50,7 @@ def test_no_results_give_an_empty_frame_of_the_same_columns() -> None:
 def test_csv_is_inert_and_reads_back() -> None:
     reasons = ["=cmd|' /C calc'!A0", "+1", "-1", "@x", 'a "quoted", text\nwith lines\r\x00', "plain"]
     rows = [record("2.4.1", f"init.x{number}", "wrong", reason=reason) for number, reason in enumerate(reasons)]
-    text = as_csv(result((cell("2.4.1"), rows)), [])
+    text = b"".join(csv_chunks(result((cell("2.4.1"), rows)), [])).decode()
     read = list(csv.DictReader(io.StringIO(text)))
     assert [row["reason"] for row in read] == [
         "'=cmd|' /C calc'!A0",

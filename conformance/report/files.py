@@ -8,7 +8,7 @@ from pathlib import Path
 from conformance.artifacts import encode, write_bytes, write_chunks
 from conformance.columns import groups
 from conformance.expectations import Expectation
-from conformance.frame import as_csv
+from conformance.frame import csv_chunks
 from conformance.gate import Judgement
 from conformance.report import badranges, junit, matrixjson
 from conformance.report.badge import badge, svg
@@ -24,7 +24,7 @@ def write_files(result: ResultSet, expectations: Sequence[Expectation], judgemen
     """
     columns = groups(result)
     told = badge(result, judgement)
-    write_bytes(out / "matrix.csv", as_csv(result, expectations).encode())
+    write_chunks(out / "matrix.csv", csv_chunks(result, expectations))
     write_chunks(out / "matrix.json", matrixjson.chunks(columns, expectations))
     write_bytes(out / "bad-ranges.json", encode(badranges.table(columns), indent=1) + b"\n")
     write_chunks(out / "junit.xml", junit.chunks(columns, expectations))
