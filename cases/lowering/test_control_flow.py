@@ -19,7 +19,7 @@ pytestmark = [host, requires("torch-mlir", "iree-base-compiler", "iree-base-runt
 Build = Callable[[], nn.Module]
 #: A number taken out of the data or a size is a constant of a trace, in silence; torch.export refuses it.
 SILENT = {"script": "wrong", "export": "raises"}
-#: Programs as small as these take 0.1 s. A pass that never ends takes 250 to 400 MB a second, and would come to its memory first.
+#: Programs as small as these take 0.1 s; a pass that never ends takes 250 MB a second, and is not to be waited for.
 SOON = children.Limit(seconds=4.0, megabytes=4_000)
 
 

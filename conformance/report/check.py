@@ -120,9 +120,21 @@ def _why(record: Record) -> Iterator[str]:
     blame = record["blame"]
     if blame and not str(blame["file"]).startswith(_OURS):
         yield f"      {blame['file']}:{blame['line']}: {one_line(str(blame['source']), 120)}"
+    yield from _blocking(record)
     cure = advice(record)
     if cure is not None:
         yield f"      cure: {cure}"
+
+
+def _blocking(record: Record) -> Iterator[str]:
+    """Every op that blocks a lowering, where there are more than the one in the reason, and the program that was kept of it."""
+    observed = record["observations"] or {}
+    ops = str(observed.get("blocking", {}).get("value", "")).split("; ")
+    if len(ops) > 1:
+        yield from (f"      blocks: {one_line(op, 240)}" for op in ops)
+    program = observed.get("artifact program.mlir", {}).get("value", "")
+    if program:
+        yield f"      kept: results/{record['cell']}/{program} beside site/, with reproduce.txt"
 
 
 def _grouped(case: str, outcomes: dict[Version, dict[str, Record]]) -> list[Fault]:

@@ -19,7 +19,7 @@ from conformance.instruments.lowering import census, execution, exported, shapeg
 from conformance.instruments.lowering.beginnings import deadly
 from conformance.instruments.lowering.blame import innermost, is_users
 from conformance.instruments.lowering.comparison import compare_answers
-from conformance.instruments.lowering.narrowing import narrowings
+from conformance.instruments.lowering.narrowing import SINGLE_OPS, narrowings
 from conformance.instruments.lowering.passes import LIMIT, TO_BACKEND, TO_LINALG, CompilerDeathError, Complaint, LoweringError, Passes
 from conformance.instruments.lowering.program import Program
 from conformance.instruments.lowering.torchscript import import_trace
@@ -110,7 +110,7 @@ class Journey:
         with self.stage("lower"):
             unsound = _narrowings(passes, converted) if any(luggage.varying) else []
             if unsound:
-                command = ["torch-mlir-opt", "program.mlir", f"-pass-pipeline=builtin.module({TO_LINALG})"]
+                command = ["torch-mlir-opt", "program.mlir", f"-pass-pipeline=builtin.module({SINGLE_OPS})"]
                 raise LoweringError("the lowering to linalg is unsound", unsound, converted, command)
             lowered = passes.run(converted, TO_LINALG, "the lowering to linalg")
         with self.stage("compile", backend):
@@ -139,7 +139,7 @@ class Journey:
         """The error with every blocking op observed, its program and command kept, and the op to blame in its words."""
         if isinstance(error, (LoweringError, CompilerDeathError)) and error.program:
             self.artifact("program.mlir", error.program)
-            self.artifact("reproduce.txt", error.command)
+            self.artifact("reproduce.txt", error.reproduction)
         alone, incomplete = self._blocking(luggage, captured, route)
         told = {each.message for each in alone} | {each.op for each in alone}
         first = [each for each in (error.complaints if isinstance(error, LoweringError) else ()) if not {each.message, each.op} & told]

@@ -14,7 +14,8 @@ from conformance.instruments.lowering.blame import Frame
 from conformance.instruments.lowering.dialect import context
 from conformance.instruments.lowering.passes import Complaint, Passes
 
-_PIPELINE = "func.func(convert-torch-to-tmtensor,canonicalize,convert-torch-to-linalg)"
+#: To linalg op by op, so that a cast still stands where it was made.
+SINGLE_OPS = "func.func(convert-torch-to-tmtensor,canonicalize,convert-torch-to-linalg)"
 #: What a cast of a value of torch's own comes from.
 _SOURCES = ("torch_c.to_builtin_tensor", "tensor.cast")
 
@@ -26,7 +27,7 @@ def narrowings(passes: Passes, asm: str) -> list[Complaint]:
     """
     from torch_mlir import ir
 
-    lowered = passes.run(asm, _PIPELINE, "the lowering to linalg of single ops", "-mlir-print-op-generic")
+    lowered = passes.run(asm, SINGLE_OPS, "the lowering to linalg of single ops", "-mlir-print-op-generic")
     with context() as known:
         known.allow_unregistered_dialects = True  # the bindings do not know torch_c
         module = ir.Module.parse(lowered)

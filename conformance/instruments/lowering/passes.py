@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import importlib.util
 import re
 import shlex
@@ -26,6 +27,8 @@ TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline"
 #: One pipeline over one program. Small programs take 0.1 s, OPT with 12 layers 2 s.
 LIMIT = children.Limit(seconds=10.0, megabytes=4_000)
 
+#: What brings each compiler.
+_PACKAGES = {"torch-mlir-opt": "torch-mlir", "iree-compile": "iree-base-compiler"}
 _ERROR = re.compile(
     r"^(?P<file>\S[^:\n]*|<unknown>):(?P<line>\d+):\d+: error: (?P<message>.*)$|^(?:loc\(\S+\)|<unknown>:0): error: (?P<bare>.*)$"
 )
@@ -52,22 +55,30 @@ class Complaint:
         return f"{self.op}: {self.message}" if self.op and self.op not in self.message else self.message
 
 
+def reproduction(command: Sequence[str]) -> str:
+    """What a shell needs to run `command` beside the file that it reads: its package, in this version, then itself."""
+    if not command:
+        return ""
+    package = _PACKAGES[command[0]]
+    return f"pip install {package}=={importlib.metadata.version(package)}\n{shlex.join(command)}\n"
+
+
 class LoweringError(Exception):
-    """A compiler refused a program. `complaints` are its errors, `program` the text, `command` the line that reproduces the first."""
+    """A compiler refused a program. `complaints` are its errors, `program` the text, `reproduction` shows the first beside it."""
 
     def __init__(self, what: str, complaints: Sequence[Complaint], program: str = "", command: Sequence[str] = ()) -> None:
         self.complaints = tuple(complaints)
-        self.program, self.command = program, shlex.join(command)
+        self.program, self.reproduction = program, reproduction(command)
         self.blame = next((each.blame for each in self.complaints if each.blame is not None), None)
         super().__init__(f"{what}: {self.complaints[0] if self.complaints else 'it gave no reason'}")
 
 
 class CompilerDeathError(ChildDeathError):
-    """A compiler died, or did not end, on `program`; `command` shows it."""
+    """A compiler died, or did not end, on `program`; `reproduction` shows it beside the program."""
 
     def __init__(self, death: ChildDeathError, program: str, command: Sequence[str]) -> None:
         super().__init__(death.verdict, str(death), death.signal)
-        self.program, self.command = program, shlex.join(command)
+        self.program, self.reproduction = program, reproduction(command)
 
 
 @functools.cache
