@@ -36,8 +36,8 @@ def _shown(folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_wrong_line_of_each_model_is_named_and_its_program_shows_it(project: Path) -> None:
     models = [f"{MODEL}:{name}" for name in ("Pools", "Scores", "Flattens")]
-    case = "lowering.subject_lowers[*-script-all]"
-    done = run_conformance(project, "check", *models, "--torch", "2.13.0", "--device", "cpu", "--family", "lowering", "--case", case)
+    asked = ("--use", "lowering", "--family", "lowering", "--case", "lowering.subject_lowers[*-script-all]")
+    done = run_conformance(project, "check", *models, "--torch", "2.13.0", "--device", "cpu", *asked)
     assert done.returncode == 1, done.stdout + done.stderr
     wrong = [number for number, line in enumerate(MODEL.read_text(encoding="utf-8").splitlines(), 1) if "# the wrong line" in line]
     assert [int(line) for line in re.findall(r"lowered\.py:(\d+): return ", done.stdout)] == wrong
