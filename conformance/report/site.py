@@ -40,7 +40,7 @@ def pages(view: View) -> Iterator[tuple[str, str]]:
     yield addresses.ENVIRONMENTS, environment_page(view)
     yield from case_pages(view)
     yield from fragments(view)
-    yield from source_pages(view.files)
+    yield from source_pages(view)
     yield from searchindex.files(view, operators)
     for name in ("site.css", "site.js"):
         yield name, (TEMPLATES / name).read_text(encoding="utf-8")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from conformance.report import addresses
 from conformance.report.rendering import render
-from conformance.report.sources import SourceFile
+from conformance.report.view import View
 
 
-def source_pages(files: Sequence[SourceFile]) -> Iterator[tuple[str, str]]:
+def source_pages(view: View) -> Iterator[tuple[str, str]]:
     """Address and HTML of the page of each file."""
-    for file in files:
+    for file in view.files:
         address = addresses.source(file.file_case)
-        yield address, render("source.html.j2", address, file=file)
+        yield address, render("source.html.j2", address, view=view, file=file)
