@@ -294,7 +294,18 @@ def test_an_old_macos_starts_no_new_release() -> None:
 def test_other_devices_are_answered_by_the_dispatcher() -> None:
     assert _audit(_seen("mm"), device="meta").exit_code == 0
     assert _audit(_seen("x"), device="meta").exit_code == 1
-    assert {row.worst for row in _audit(_seen("mm"), device="cuda").rows.values()} == {"unknown"}
+
+
+def test_a_build_without_the_backend_gives_no_answer() -> None:
+    audit = _audit(_seen("mm"), device="cuda", releases=("2.15.0",))
+    assert (audit.exit_code, audit.rows) == (1, {})
+    assert "  2.15.0   no answer: torch 2.15.0+cpu, which recorded, has no cuda backend" in page.lines(audit, Path("/p"))
+
+
+def test_why_the_cpu_was_taken_for_meta_is_told() -> None:
+    recording = {"torch": "2.15.0", "seen": [_seen("mm")], "dispatcher": {}, "refused": "NotImplementedError: no numbers"}
+    audit = audits.of({"2.15.0": recording}, stored(), ("2.15.0",))
+    assert "recorded on the CPU, since on meta: NotImplementedError: no numbers" in page.lines(audit, Path("/p"))
 
 
 def test_data_say_word_detail_and_source_apart() -> None:

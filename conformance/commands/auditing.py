@@ -88,8 +88,11 @@ def _audit_subject(arguments: argparse.Namespace, config: Config) -> int:
     from conformance.report import audit as page
 
     model = subjectspecs.spec(arguments.subject, config, requirements=arguments.requirements)
-    releases = _wanted(arguments.torch or f">={_SINCE}")
+    spec = arguments.torch or f">={_SINCE}"
+    releases = recorders.xla_releases(config, spec) if arguments.device == "xla" else _wanted(spec)
     recordings = _recordings(arguments, config, model, releases)
+    if arguments.device != "mps":
+        releases = list(recordings)  # a dispatcher answers for its own build alone
     table = stored()
     for recording in recordings.values():
         table = recorders.with_own(table, recording)
@@ -108,16 +111,17 @@ def _recordings(
     from conformance.mps import recorders
     from conformance.mps.table import stored
 
-    how = recorders.How(stored().entered, arguments.on, arguments.optimizer)
+    how = recorders.How(stored().entered, arguments.on, arguments.optimizer, arguments.device)
     if arguments.here:
         recording = recorders.here(model, how)
         return {recorders.release_of(recording): recording}
+    environments = recorders.environments_of(config)
     if not arguments.each:
-        return {releases[-1]: recorders.provided(config, releases[-1], model, how)}
+        return {releases[-1]: recorders.provided(environments, config, releases[-1], model, how)}
     found: dict[str, dict[str, Any]] = {}
     for release in releases:
         try:
-            found[release] = recorders.provided(config, release, model, how)
+            found[release] = recorders.provided(environments, config, release, model, how)
         except (InstallError, ConfigError) as error:
             print(f"conformance: torch {release}: {error}", file=sys.stderr)
     if not found:
@@ -188,8 +192,9 @@ def _executed(arguments: argparse.Namespace, config: Config) -> Iterator[Lists]:
     for python in arguments.python:
         yield testlists.executed(python, stored())
     releases = arguments.release if arguments.release or arguments.python else _wanted(f">={testlists.SINCE}")
+    environments = recorders.environments_of(config)
     for release in releases:
-        yield testlists.executed(recorders.environment(config, release, "opinfo", testlists.REQUIREMENTS), stored())
+        yield testlists.executed(recorders.environment(environments, config, release, "opinfo", testlists.REQUIREMENTS), stored())
 
 
 def _csv(arguments: argparse.Namespace, config: Config) -> int:

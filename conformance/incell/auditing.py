@@ -1,12 +1,13 @@
 """Record what a subject dispatches in inference, forward, backward and the optimizer's step, and what this build's dispatcher has for it.
 
 `python -m conformance.incell.auditing SETTINGS`: SETTINGS is a JSON file (reference, alias, roots, entered, device, optimizer, keys,
-leaves_bytecode, out).
+about, leaves_bytecode, out).
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import json
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 
 from conformance.incell import bytecode
+from conformance.incell.devices import backend
 from conformance.instruments.recording import Recording, recorded
 from conformance.instruments.snapshots import tensors_of
 from conformance.subjects import get, register
@@ -70,6 +72,7 @@ def main(path: str) -> None:
             if device == "cpu":
                 raise
             refused = f"{type(error).__name__}: {error}".splitlines()[0]
+    _load(settings["about"])
     found = [seen.as_json() for seen in recording]
     names = sorted({seen["op"] for seen in found})
     told = {
@@ -85,20 +88,46 @@ def main(path: str) -> None:
         bytecode.leave()
 
 
+def _load(device: str) -> None:
+    """Import what registers the device's kernels, where it is another package than torch and is there."""
+    module = backend(device).module
+    if module and importlib.util.find_spec(module) is not None:
+        importlib.import_module(module)
+
+
 def dispatcher(names: Iterable[str], key: str) -> dict[str, str]:
     """What this build has for those overloads at a dispatch key, a letter each as in the table of MPS; empty without such a backend."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     if not has("aten::mm", key) and not has("aten::mm.out", key):
         return {}
-    letters = {key: "m", "CompositeExplicitAutograd": "e", "CompositeExplicitAutogradNonFunctional": "e", "CompositeImplicitAutograd": "i"}
-    found = {}
-    for name in names:
-        qualified = name if "::" in name else f"aten::{name}"
-        try:
-            found[name] = next((letter for each, letter in letters.items() if has(qualified, each)), "n")
-        except RuntimeError:  # a torch function that is no operator
-            found[name] = "i"
-    return found
+    return {name: _letter(name if "::" in name else f"aten::{name}", key) for name in names}
+
+
+def _letter(name: str, key: str) -> str:
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    lacking = "f" if key == "XLA" else "n"  # torch-xla runs on the CPU what it has no kernel for, and counts it as `aten::`
+    try:
+        if has(name, key):
+            return "m"
+        if has(name, "CompositeExplicitAutograd"):
+            return "e"
+        if has(name, "CompositeImplicitAutograd") or (key == "XLA" and has(name, "AutogradXLA")):
+            return "i"
+        if not has(name, "CompositeExplicitAutogradNonFunctional"):
+            return lacking
+    except RuntimeError:  # a torch function that is no operator
+        return "i"
+    outs = _out_overloads(name)
+    if any(has(out, "CompositeExplicitAutograd") for out in outs):
+        return "e"
+    return "d" if any(has(out, key) for out in outs) else lacking  # structured: its composite only calls its out overload
+
+
+def _out_overloads(name: str) -> list[str]:
+    namespace, _, rest = name.partition("::")
+    operator = rest.partition(".")[0]
+    overloads = getattr(getattr(torch.ops, namespace), operator).overloads()
+    return [f"{namespace}::{operator}.{overload}" for overload in overloads if "out" in overload]
 
 
 def _optimizer(settings: dict[str, Any]) -> Callable[[Any], Any]:

@@ -60,6 +60,8 @@ class Audit:
     recorded: dict[str, str]
     rows: dict[str, Row] = field(default_factory=dict)
     dangers: list[Danger] = field(default_factory=list)
+    #: Release -> why its recording was made on the CPU and not on meta, where that was asked.
+    on_cpu: dict[str, str] = field(default_factory=dict)
     #: Release -> why it cannot be answered for at all.
     refused: dict[str, str] = field(default_factory=dict)
 
@@ -97,9 +99,15 @@ def of(
     for release in releases:
         recording = recordings.get(release, recordings[newest])
         audit.recorded[release] = recording["torch"]
+        if recording.get("refused"):
+            audit.on_cpu[release] = recording["refused"]
         if device == "mps" and not hazards.starts(release, macos):
             audit.refused[release] = f"os-too-old: torch {release} wants macOS {hazards.lowest_macos(release)} for MPS"
-        _look_up(audit, recording, release, _asker(recording, table, release, device), macos)
+        asker = _asker(recording, table, release, device)
+        if asker is None:
+            audit.refused[release] = f"no answer: torch {recording['torch']}, which recorded, has no {device} backend"
+        else:
+            _look_up(audit, recording, release, asker, macos)
     return audit
 
 
@@ -111,14 +119,19 @@ class _Asker:
     answer: Callable[[str], Answer]
 
 
-def _asker(recording: dict[str, Any], table: Table, release: str, device: str) -> _Asker:
+def _asker(recording: dict[str, Any], table: Table, release: str, device: str) -> _Asker | None:
+    """What answers for a release; None where the build that recorded does not know the device."""
     if device == "mps":
         return _Asker(lambda op: table.letter(op, release), lambda op: answer(table, op, release, ON_MPS))
     own = recording["dispatcher"].get("Meta" if device == "meta" else device.upper(), {})
     if not own:
-        return _Asker(lambda op: ABSENT, lambda op: Answer("unknown", "this build has no such backend"))
+        return None
     single = Table((release,), own)
-    return _Asker(lambda op: single.letter(op, release), lambda op: answer(single, op, release))
+    return _Asker(lambda op: single.letter(op, release), lambda op: _elsewhere(answer(single, op, release), device))
+
+
+def _elsewhere(found: Answer, device: str) -> Answer:
+    return Answer("cpu-fallback", f"{device} has no kernel for it") if found.word == "cpu-fallback" else found
 
 
 def _look_up(audit: Audit, recording: dict[str, Any], release: str, ask: _Asker, macos: str) -> None:

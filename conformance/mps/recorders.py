@@ -34,6 +34,8 @@ class How:
     entered: tuple[str, ...]
     device: str = "cpu"
     optimizer: str = "AdamW"
+    #: The device that is asked about: torch-xla's is in an environment of its own, and must be loaded.
+    about: str = "mps"
 
 
 def here(model: SubjectSpec, how: How) -> dict[str, Any]:
@@ -41,15 +43,28 @@ def here(model: SubjectSpec, how: How) -> dict[str, Any]:
     return record(Path(sys.executable), model, how, os.environ.get("PYTHONPATH", ""))
 
 
-def provided(config: Config, release: str, model: SubjectSpec, how: How) -> dict[str, Any]:
+def environments_of(config: Config) -> Environments:
+    """The maker of the tool's environments; one a command, so that what is said of the package index is said once."""
+    return Environments(config, lambda line: print(line, file=sys.stderr))
+
+
+def provided(environments: Environments, config: Config, release: str, model: SubjectSpec, how: How) -> dict[str, Any]:
     """The recording made in the tool's environment of a release, with what the subject needs. Raises InstallError."""
-    return record(environment(config, release, model.alias, model.requirements), model, how, own=True)
+    device = "xla" if how.about == "xla" else "cpu"
+    return record(environment(environments, config, release, model.alias, model.requirements, device), model, how, own=True)
 
 
-def environment(config: Config, release: str, name: str, requirements: Sequence[str]) -> Path:
+def xla_releases(config: Config, text: str) -> list[str]:
+    """The releases that torch-xla can be had for, oldest first. Raises NothingSelectedError where `text` leaves none."""
+    planned, _ = plans.cells(config, plans.Selection(torch=text, devices=("xla",)))
+    return sorted({each.release.version for each in planned}, key=Version)
+
+
+def environment(
+    environments: Environments, config: Config, release: str, name: str, requirements: Sequence[str], device: str = "cpu"
+) -> Path:
     """The interpreter of the tool's environment of a release that has those packages. Raises InstallError."""
-    planned = plans.cells(config, plans.Selection(torch=release, devices=("cpu",)))[0][0]
-    environments = Environments(config, lambda line: print(line, file=sys.stderr))
+    planned = plans.cells(config, plans.Selection(torch=release, devices=(device,)))[0][0]
     found = environments.provide(environments.request(planned))
     if requirements:
         found = environments.provide(environments.request(planned, f"mps-{name}", requirements, found.torch_build))
@@ -65,7 +80,8 @@ def record(python: Path, model: SubjectSpec, how: How, path: str = "", *, own: b
     with tempfile.TemporaryDirectory() as folder:
         out, settings = Path(folder) / "recording.json", Path(folder) / "settings.json"
         asked: dict[str, Any] = {"reference": model.reference, "alias": model.alias, "roots": roots, "keys": KEYS, "out": str(out)}
-        asked |= {"entered": how.entered, "device": how.device, "optimizer": how.optimizer, "leaves_bytecode": own}
+        asked |= {"entered": how.entered, "device": how.device, "optimizer": how.optimizer}
+        asked |= {"about": how.about, "leaves_bytecode": own}
         settings.write_text(json.dumps(asked), encoding="utf-8")
         told = run_in_cell(python, "conformance.incell.auditing", [str(settings)], folder, path)
         if not out.is_file():

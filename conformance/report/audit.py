@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.mps.audits import Audit, Row, ranges
+from conformance.plaintext import one_line
 
 _SIGNS = {"yes": "·", "composite": "·", "cpu-fallback": "c", "no": "✕", "dtype-no": "d", "os-too-old": "o", "unknown": "?"}
 _LEGEND = (
@@ -27,6 +28,8 @@ def _head(audit: Audit) -> Iterator[str]:
         yield "registered: what each release has a kernel for, and faults by their reports. Nothing here ran on MPS."
     else:
         yield f"registered: what the dispatcher of the build that recorded has for {audit.device}."
+    for reason in dict.fromkeys(audit.on_cpu.values()):
+        yield f"recorded on the CPU, since on meta: {one_line(reason, 160)}"
     apart = [release for release, build in audit.recorded.items() if build.partition("+")[0] != release]
     if apart:
         yield "operators differ between releases: --each records each release in its own environment"
@@ -99,6 +102,7 @@ def as_json(audit: Audit) -> dict[str, Any]:
         "subject": audit.subject,
         "device": audit.device,
         "recorded": audit.recorded,
+        "on_cpu": audit.on_cpu,
         "refused": audit.refused,
         "rows": [
             {**vars(row), "answers": {release: vars(answer) for release, answer in row.answers.items()}} for row in audit.rows.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from conformance.incell.auditing import dispatcher
 from conformance.instruments.recording import Recording, Seen, recorded
 
 
@@ -86,3 +87,11 @@ def test_without_sites_nothing_is_looked_up():
     with recorded(recording, "forward"):
         torch.ones(2).exp()
     assert {(seen.site, seen.source) for seen in recording} == {("", "")}
+
+
+def test_a_dispatcher_tells_kernels_from_composites_that_only_hand_on():
+    names = ("mm", "linalg_qr", "zeros_like", "view_copy", "linear")
+    letters = {"mm": "m", "linalg_qr": "n", "zeros_like": "e", "view_copy": "e", "linear": "i"}
+    assert dispatcher(names, "SparseCPU") == letters
+    assert dispatcher(names[:2], "Meta") == {"mm": "m", "linalg_qr": "m"}
+    assert dispatcher(names, "XLA") == {}
