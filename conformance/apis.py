@@ -141,7 +141,10 @@ def touched(files: Iterable[Path], lowest: str) -> Reading:
         try:
             text = path.read_text(encoding="utf-8")
             tree = ast.parse(text)
-        except (OSError, SyntaxError, ValueError) as error:
+        except SyntaxError as error:
+            unread[path] = f"{error.msg}, line {error.lineno}"
+            continue
+        except (OSError, ValueError) as error:
             unread[path] = str(error)
             continue
         for name, line, source in _uses(text, tree):

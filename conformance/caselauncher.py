@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.artifacts import write_json
+from conformance.artifacts import Record, write_json
 from conformance.environmentspecs import Environment
 from conformance.harness import Harness
 from conformance.incell.verdicts import Stage, Verdict
@@ -16,6 +16,11 @@ from conformance.ledger import Entry, Ledger
 
 #: Fewer cases than this are not worth a worker of their own, which imports torch and its compiler first.
 _CASES_PER_WORKER = 24
+
+
+#: So many cases of a model that ended their process while it was built are enough: a model that hangs would cost the limit of every case.
+_ENOUGH = 2
+_DEAD = (Verdict.CRASH.value, Verdict.TIMEOUT.value)
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class CaseLauncher:
                 _settle_all(ledger, left, attempt, journals.records)
                 raise
             _settle_all(ledger, left, attempt, found)
+            _give_up(ledger, entries, attempt)
 
     def _launch(
         self, environment: Environment, folder: Path, journals: Journals, entries: list[Entry], attempt: int
@@ -71,6 +77,21 @@ class CaseLauncher:
         reason = f"the process ended with exit code {ending.code} before any case began"
         fields = {"verdict": Verdict.ERROR.value, "stage": Stage.COLLECT.value, "reason": reason, "key": None}
         return {entry["case"]: {**fields, "output_tail": self.harness.console(folder)} for entry in entries}
+
+
+def _give_up(ledger: Ledger, entries: list[Entry], attempt: int) -> None:
+    """Cases left of a model that was never built, and ended every process that tried, come to what those came to."""
+    ended: dict[str, list[Record]] = {}
+    for entry in entries:
+        record = ledger.records.get((entry["case"], attempt))
+        if record is not None and entry["subject"]:
+            ended.setdefault(entry["subject"], []).append(record)
+    for entry in ledger.open(entries, attempt):
+        records = ended.get(entry["subject"] or "", [])
+        if len(records) >= _ENOUGH and all(each["verdict"] in _DEAD and each["stage"] == Stage.BUILD.value for each in records):
+            fields = {name: records[0][name] for name in ("verdict", "stage", "reason", "signal", "blame")}
+            told = f"not run: {' and '.join(each['case'] for each in records)} ended so, while the model was built"
+            ledger.settle(entry, attempt, {**fields, "key": None, "output_tail": told})
 
 
 def _settle_all(ledger: Ledger, entries: list[Entry], attempt: int, found: dict[str, dict[str, Any]]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import InvalidRequirement, Requirement
 
 from conformance import entrypoints
+from conformance.definednames import defined
 from conformance.errors import ConfigError
 from conformance.keys import files_digest
 from conformance.tomlfiles import pyproject
@@ -87,7 +88,10 @@ def spec(text: str, config: Config, *, alias: str = "", requirements: Sequence[s
 def specs(
     texts: Sequence[str], config: Config, *, alias: str = "", requirements: Sequence[str] = (), uses: Sequence[str] = ()
 ) -> tuple[SubjectSpec, ...]:
-    """The subjects that `texts` name, as `spec` says; `uses` goes over what is configured. Raises ConfigError for two of one alias."""
+    """The subjects that `texts` name, as `spec` says; `uses` goes over what is configured.
+
+    Raises ConfigError for two of one alias, and for a name that its source is seen not to have.
+    """
     if alias and len(texts) > 1:
         raise ConfigError("--alias is for one subject: give the others names in [tool.conformance.subjects]")
     found = tuple(
@@ -97,11 +101,26 @@ def specs(
         )
         for text in texts
     )
+    for each in found:
+        _check_name(each)
     by_alias: dict[str, SubjectSpec] = {}
     for each in found:
         if by_alias.setdefault(each.alias, each) is not each:
             raise ConfigError(f"{each.reference} and {by_alias[each.alias].reference} are both called {each.alias}: check them one by one")
     return found
+
+
+def _check_name(subject: SubjectSpec) -> None:
+    """A name that its source does not define is told before any environment is made."""
+    place, _, name = subject.reference.rpartition(":") if ":" in subject.reference else (subject.reference, "", "build")
+    parts = [place] if _is_file(subject.reference) else [f"{place.replace('.', '/')}{end}" for end in (".py", "/__init__.py")]
+    file = next((root / part for root in subject.roots for part in parts if (root / part).is_file()), None) if subject.own else None
+    names = defined(file) if file is not None else None
+    first = name.partition(".")[0]
+    is_part = file is not None and file.name == "__init__.py" and any(file.parent.glob(f"{first}*"))  # bound by importing it
+    if names is not None and first not in names and not is_part:
+        public = sorted(each for each in names if not each.startswith("_"))
+        raise ConfigError(f"{file} has no {first!r}; it has {', '.join(public[:20]) or 'nothing public'}: give one as `{place}:NAME`")
 
 
 def _is_file(reference: str) -> bool:

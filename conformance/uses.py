@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
+from conformance.advice import UNASKED
 from conformance.artifacts import Record
 from conformance.claimwidth import LOUDNESS
 from conformance.errors import ConfigError
@@ -84,7 +85,9 @@ def lines(found: Judged, code: int, reports: str) -> list[str]:
             f"not counted: {len(found.left_out)} loud faults in what the model is not said to be for: {titles} (--use {words} counts them)"
         )
     counted = [finding for finding in found.judgement.findings if finding.records]
-    if counted:
+    if counted and all(record["stage"] in UNASKED for finding in counted for record in finding.records):
+        told = ["no check came to its question: mend what is named above first"]
+    elif counted:
         first = f"'{counted[0].records[0]['case']}'"
         told += [
             f"counted: {len(counted)}, {_named(counted)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -65,6 +66,33 @@ def test_a_library_is_named_by_its_model(tmp_path: Path) -> None:
 def test_what_can_be_no_subject_is_told(tmp_path: Path, text: str, options: dict[str, list[str]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         _spec(tmp_path, text, **options)
+
+
+@pytest.mark.parametrize(
+    ("source", "is_known"),
+    [
+        ("def build(): ...", True),
+        ("if True:\n    from zoo import lion as build", True),
+        ("try:\n    import build\nexcept ImportError:\n    build = None", True),
+        ("with open('x') as build: ...", True),
+        ("for (first, build) in []: ...", True),
+        ("from zoo import *", True),
+        ("def __getattr__(name): ...", True),
+        ("globals()['build'] = 1", True),
+        ("def broken(:", True),
+        ("def make(): build = 1", False),
+        ("class Net:\n    build = 1", False),
+    ],
+)
+@pytest.mark.parametrize("reference", ["net.py", "net:build", "net.py:build.deeper"])
+def test_a_name_that_a_source_has_not_is_told_before_anything_is_made(tmp_path: Path, source: str, is_known: bool, reference: str) -> None:
+    (tmp_path / "net.py").write_text(source, encoding="utf-8")
+    config = configfile.load(tmp_path)
+    if is_known:
+        assert subjectspecs.specs([reference], config)
+    else:
+        with pytest.raises(ConfigError, match=r"net\.py has no 'build'; it has (make|Net)"):
+            subjectspecs.specs([reference], config)
 
 
 def test_records_are_valid_for_the_code_they_were_made_with(tmp_path: Path) -> None:
@@ -202,6 +230,18 @@ def test_what_a_subject_writes_does_not_land_in_the_project(unfit: subprocess.Co
     assert "init.copies  ✓" in re.sub(" +", "  ", unfit.stdout.partition("litters on cpu\n")[2])
     assert list(project.rglob("left_behind.txt")) == []
     assert list(MODELS.rglob("left_behind.txt")) == []
+
+
+@pytest.mark.slow
+def test_a_model_that_ends_every_process_is_not_built_for_every_check(project: Path) -> None:
+    done = _check(project, "unfit.py:dies", "--family", "init")
+    assert done.returncode == 1, done.stderr
+    assert "every check: crash (loud) on ==2.13.0" in done.stdout
+    assert "no check came to its question" in done.stdout
+    cell = next((project / "reports" / "check" / "dies" / "results").iterdir())
+    tails = [json.loads(line)["output_tail"] for line in (cell / "records.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(tails) > 4
+    assert len([tail for tail in tails if "ended so, while the model was built" in tail]) == len(tails) - 2
 
 
 NEWCOMER = """

@@ -191,7 +191,7 @@ def test_nothing_is_advised_where_nothing_is_wrong_with_the_model(verdict: str) 
 def test_every_cure_is_for_a_check_and_every_check_has_one(tmp_path: Path) -> None:
     from conformance.advice import _CURES
 
-    (tmp_path / "net.py").write_text("", encoding="utf-8")
+    (tmp_path / "net.py").write_text("build = None", encoding="utf-8")
     config = configfile.load(tmp_path)
     files = case_files(config, Selection(subjects=subjectspecs.specs(["net.py"], config), families=config.families))
     checks = {name for file in files for name in _checks(file)}
@@ -213,3 +213,13 @@ def test_advice_names_a_guard_that_exists() -> None:
     for each in module._CURES.values():
         assert not each.guard or f'"{each.guard}"' in exported
         assert not each.page or (ROOT / each.page).is_file()
+
+
+def test_one_death_of_every_process_is_told_once() -> None:
+    where = cell("2.13.0")
+    died = {"verdict": "crash", "stage": "build", "subject": "net"}
+    records = [
+        record(where, f"init.subject_{name}[net]", reason=f"output: {size} MB printed", **died) for name, size in (("a", 88), ("b", 91))
+    ]
+    told = lines(result((where, records)).cells, "net")
+    assert [line.strip() for line in told if "crash (loud)" in line] == ["every check: crash (loud) on ==2.13.0"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from conformance.advice import UNASKED, advice
 from conformance.artifacts import Record
 from conformance.claimwidth import LOUDNESS, Outcome
 from conformance.compare import intervals, spans
-from conformance.incell.verdicts import Stage, Verdict, worst
+from conformance.incell.verdicts import Verdict, worst
 from conformance.plaintext import one_line
 from conformance.report.grid import SIGNS
 from conformance.results import CellResult
@@ -95,7 +96,7 @@ def _of_model(found: dict[str, Record]) -> list[Record]:
 def _is_shared(found: dict[str, Record]) -> bool:
     """Whether more than one check ended before its question, and all for the same reason."""
     records = _of_model(found)
-    told = {(record["verdict"], record["reason"]) for record in records}
+    told = {(record["verdict"], re.sub(r"\d+", "", record["reason"] or "")) for record in records}  # as how many megabytes it had printed
     return len(records) > 1 and len(told) == 1 and all(record["stage"] in UNASKED for record in records)
 
 
@@ -113,7 +114,7 @@ def _faults(case: str, outcomes: dict[Version, dict[str, Record]]) -> Iterator[s
 
 def _why(record: Record) -> Iterator[str]:
     """The reason, the smallest input, the user's line and the cure, as far as they are known."""
-    yield f"      {one_line(record['reason'], 400 if record['stage'] == Stage.INSTALL.value else 200)}"
+    yield f"      {one_line(record['reason'], 400 if record['stage'] in UNASKED else 200)}"
     smallest = (record["observations"] or {}).get("smallest_failing", {}).get("value", "not found")
     if smallest != "not found":
         yield f"      smallest input that shows it: {one_line(smallest, 120)}"
