@@ -19,6 +19,7 @@ from conformance.incell.journal import Journal
 from conformance.incell.judging import NoSubjectError, SessionEndError, judge
 from conformance.incell.parent import die_with_parent
 from conformance.incell.recorder import Recorder
+from conformance.incell.registered import register
 from conformance.incell.settings import Settings, load
 from conformance.incell.torchstate import forget_last_error, seed_all
 from conformance.incell.trial import Trial
@@ -54,11 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def _register_subjects(settings: Settings) -> None:
     """Make the user's subjects known; their code is imported by the first case that builds one."""
     sys.path += [root for root in settings.subject_roots if root not in sys.path]
-    if settings.subjects:
-        from conformance.subjects import register
-
-        for alias, subject in settings.subjects.items():
-            register(alias, subject["reference"])
+    for alias, subject in settings.subjects.items():
+        register(alias, subject["reference"])
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 
+from conformance.incell.registered import REGISTERED, register
 from conformance.subjects.subject import Inputs, Subject
 
 #: Alias -> the module that holds `SUBJECT`.
@@ -16,28 +17,22 @@ MODULES = {
     "gpt": "conformance.subjects.gpt",
     "opt": "conformance.subjects.opt",
 }
-_REGISTERED: dict[str, str] = {}
 
 __all__ = ["MODULES", "Inputs", "Subject", "aliases", "get", "register"]
 
 
-def register(alias: str, reference: str) -> None:
-    """Let `alias` stand for the subject that `reference` names, as `package.module:build`."""
-    _REGISTERED[alias] = reference
-
-
 def aliases() -> tuple[str, ...]:
     """Aliases of all known subjects, sorted."""
-    return tuple(sorted({*MODULES, *_REGISTERED}))
+    return tuple(sorted({*MODULES, *REGISTERED}))
 
 
 @functools.cache
 def get(alias: str) -> Subject:
     """The subject called `alias`; raises KeyError that names those there are."""
-    if alias in _REGISTERED:
+    if alias in REGISTERED:
         from conformance.subjects.references import load
 
-        return load(alias, _REGISTERED[alias])
+        return load(alias, REGISTERED[alias])
     if alias not in MODULES:
         raise KeyError(f"no subject {alias!r}: there are {', '.join(aliases())}")
     found = importlib.import_module(MODULES[alias]).SUBJECT
