@@ -131,7 +131,7 @@ def test_the_written_plan_is_that_of_all_jobs(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_plan_for_a_model_has_the_files_of_its_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "net.py").write_text("", encoding="utf-8")
+    (tmp_path / "net.py").write_text("build = None", encoding="utf-8")
     here = ("--project", str(tmp_path), "--reports", str(tmp_path / "out"))
     found = []
     for subject in ("net.py:build", ""):  # an input of a workflow that is not given is empty
