@@ -41,6 +41,7 @@ def _taken(wrap: Wrap, subject: Any, route: str, shapes: str, backend: str, jour
 
 
 @subjects()
+@limits(timeout_s=300)
 @pytest.mark.parametrize("shapes", SHAPES)
 @routes.both
 @catches(Twin(EndsInMedian, "raises"), wrap=AsItIs)
