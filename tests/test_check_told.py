@@ -42,6 +42,17 @@ def test_the_answer_names_the_line_and_the_cure() -> None:
     assert "cure: keep sizes as .size() gives them" in told
 
 
+def test_a_lowering_that_stops_tells_every_blocking_op_and_what_was_kept() -> None:
+    observed = {
+        "blocking": {"kind": "text", "value": "torch.aten.median.dim at net.py:26: a; torch.aten.view at net.py:11: b"},
+        "artifact program.mlir": {"kind": "text", "value": "artifacts/x/program.mlir"},
+    }
+    told = "\n".join(_told(("2.13.0", {"verdict": "raises", "reason": "no op", "stage": "convert", "observations": observed})))
+    assert "blocks: torch.aten.median.dim at net.py:26: a\n" in told
+    assert "blocks: torch.aten.view at net.py:11: b\n" in told
+    assert f"kept: results/{cell('2.13.0')}/artifacts/x/program.mlir beside site/, with reproduce.txt" in told
+
+
 def test_a_line_of_our_own_is_not_what_a_user_can_mend() -> None:
     told = _told(("2.9.1", {**WRONG, "blame": {"file": "<cases>/trace/test_x.py", "line": 3, "source": "assert x"}}))
     assert "<cases>" not in "\n".join(told)

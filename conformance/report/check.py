@@ -132,7 +132,7 @@ def _blocking(record: Record) -> Iterator[str]:
     observed = record["observations"] or {}
     ops = str(observed.get("blocking", {}).get("value", "")).split("; ")
     if len(ops) > 1:
-        yield from (f"      blocks: {one_line(op, 240)}" for op in ops)
+        yield from (f"      blocks: {one_line(op, 240)}" for op in dict.fromkeys(ops))
     program = observed.get("artifact program.mlir", {}).get("value", "")
     if program:
         yield f"      kept: results/{record['cell']}/{program} beside site/, with reproduce.txt"

@@ -166,8 +166,11 @@ class Journey:
                 converted = passes.run(program.asm, TO_BACKEND[route], "the conversion of the rest")
             except ChildDeathError as death:
                 found = deadly(passes, program.asm, TO_BACKEND[route])
-                return [*program.unknown, *([found] if found is not None else [])], str(death)
-            return [*program.unknown, *census.blocking(passes, converted, TO_LINALG)], ""
+                return [*dict.fromkeys(program.unknown), *([found] if found is not None else [])], str(death)
+            refused = census.blocking(passes, converted, TO_LINALG)
+            # where an op does not lower, what is unsound beside it cannot be looked for
+            unsound = narrowings(passes, converted) if any(luggage.varying) and not refused else []
+            return [*dict.fromkeys(program.unknown), *refused, *unsound], ""
         except (LoweringError, ChildDeathError, exported.NotInDialectError) as error:
             return [], str(error)
 

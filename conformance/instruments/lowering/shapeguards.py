@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from conformance.instruments.lowering.blame import Frame, innermost
+from conformance.instruments.lowering.blame import Frame, innermost, is_users
 
 #: A place as torch's SLoc prints it: a path without what it shares with torch's own, line, function.
 _PLACE = re.compile(r"([^\s()]+):(\d+) in (\w+)")
@@ -44,9 +44,10 @@ def _is_mode(held: Any) -> bool:
 
 
 def _lines(environment: Any) -> Iterator[dict[str, Any]]:
+    """Lines of the user's code: a guard that torch sets for itself, as of a broadcast, knows none."""
     for guard in environment.guards:
         found = innermost(_frames(guard))
-        if found is not None and found["source"]:
+        if found is not None and found["source"] and is_users(found["file"]):
             yield found
 
 
