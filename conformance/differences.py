@@ -147,6 +147,11 @@ class Difference:
         return bool(self.worse) or any(move.worse for move in self.numbers)
 
     @property
+    def silent(self) -> bool:
+        """Whether there is nothing at all to list of it."""
+        return self.empty and not (self.appeared or self.vanished or self.unknown)
+
+    @property
     def empty(self) -> bool:
         """Whether nothing that both know differs."""
         return not (self.worse or self.better or self.numbers or self.bits)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conformance.expectations import parse
-from conformance.report import familypages, searchindex
+from conformance.report import familypages, releasepages, searchindex
 from conformance.report.rendering import TEMPLATES
 from conformance.results import Problem, ResultSet
 from tests.builders import cell, grid, record, result
@@ -94,6 +94,23 @@ def test_a_release_page_tells_worse_from_better_by_cause() -> None:
     assert "3 cases compared: 2 worse, 1 better, 1 new." in text
     assert "Worse ✓ pass → ✕ wrong wrong here 2 cases init.a init.b Better ! raises → ✓ pass raises here 1 case init.c" in text
     assert "nothing to compare it with" in words(grid(rows), "releases/2.9.0.html")
+
+
+def test_a_release_that_changed_very_much_has_several_pages_and_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releasepages, "BUDGET", 24)
+    cells = {}
+    for release, verdict, value in (("2.9.0", "pass", 1), ("2.10.0", "wrong", 2)):
+        seen = {"breaks": {"kind": "number", "value": value, "better": "lower"}}
+        numbers = [record(release, f"init.number_{each:02}", observations=seen) for each in range(40)]
+        cells[cell(release)] = [*numbers, *(record(release, f"init.case_{each:02}", verdict) for each in range(20))]
+    made = site(result(*cells.items()))
+    pages = [Page(text) for address, text in made.items() if address.startswith("releases/2.10.0")]
+    assert len(pages) > 4
+    told = [link for page in pages for link in page.links if "cases/" in link]
+    assert len(told) == len(set(told)) == 60
+    assert all("60 cases compared: 20 worse, 0 better." in page.words for page in pages)
+    assert all("../releases/2.10.0--2.html" in page.links for page in pages if page is not pages[1])
+    assert [address for address in made if address.startswith("releases/2.9.0")] == ["releases/2.9.0.html"]
 
 
 def test_classes_of_bits_have_one_letter_over_all_devices() -> None:

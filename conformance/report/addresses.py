@@ -50,9 +50,9 @@ def subject(name: str, number: int = 1) -> str:
     return part(f"subjects/{slug(name)}.html", number)
 
 
-def release(version: str) -> str:
-    """The page of what one release changed."""
-    return f"releases/{slug(version)}.html"
+def release(version: str, number: int = 1) -> str:
+    """The page of what one release changed, or a further part of it."""
+    return part(f"releases/{slug(version)}.html", number)
 
 
 def source(file_case: str) -> str:

@@ -28,7 +28,7 @@ def pages(view: View) -> Iterator[tuple[str, str]]:
     yield from front_pages(view)
     yield from family_pages(view)
     yield from subject_pages(view)
-    yield from release_pages(view, series)
+    yield from release_pages(view)
     yield from bit_pages(view, series)
     yield from deviation_pages(view)
     yield addresses.GUARDS, guard_page(view)
