@@ -14,6 +14,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from conformance.incell import catches, requires, uncounted, values
+from conformance.incell.torchstate import seed_all
 from conformance.instruments.compilation import Report, compiling
 from conformance.instruments.compiled_calls import check_compiled
 from conformance.instruments.replaying import replays_first_program
@@ -59,7 +60,7 @@ def test_draws_follow_the_seed(compiled_by: Code, form: str, backend: str, devic
     """
     x = uniform((8,)).to(device)
     inputs = {f"call{i}": (x,) for i in range(3)}
-    check_compiled(DRAWS[form], inputs, observe, compiled_by=compiled_by, backend=backend, fresh=lambda: torch.manual_seed(0))
+    check_compiled(DRAWS[form], inputs, observe, compiled_by=compiled_by, backend=backend, fresh=lambda: seed_all(0, device.type))
 
 
 #: Name -> Python's own sources of change.
