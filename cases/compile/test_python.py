@@ -145,6 +145,30 @@ def _reversed(x: Tensor, n: int) -> Tensor:
     return x * next(iter(walk)) + n
 
 
+def _zip_of_one(x: Tensor, n: int) -> Tensor:
+    walk = iter([n, 2, 3, 4])
+    return x * sum(10 * a + b for a, b in zip(walk, walk))
+
+
+def _equal_keys(x: Tensor, n: int) -> Tensor:
+    table = {1: n, True: 2 * n, 1.0: 3 * n}  # noqa: F601  # that it is one key is what is asked about
+    return x * len(table) + table[1]
+
+
+def _grad_mode_of_a_generator(x: Tensor, n: int) -> Tensor:
+    weight = torch.ones_like(x).requires_grad_()
+
+    def walk() -> Iterator[int]:
+        with torch.no_grad():
+            yield from range(n)
+
+    total = x * n
+    for i in walk():
+        product = weight * x
+        total = total + (i + 1) * int(product.requires_grad)
+    return total
+
+
 def _itertools(x: Tensor, n: int) -> Tensor:
     for a, b in itertools.product(range(n), repeat=2):
         x = x + a * b
@@ -200,6 +224,9 @@ FORMS: dict[str, Code] = {
     "sorted_names": _sorted,
     "iterators": _iterators,
     "reversed": _reversed,
+    "zip_of_one": _zip_of_one,
+    "equal_keys": _equal_keys,
+    "grad_mode_of_a_generator": _grad_mode_of_a_generator,
     "itertools": _itertools,
     "math": _math,
     "identity": _identity,
@@ -216,7 +243,7 @@ def test_python_does_what_it_does(compiled_by: Code, form: str, device: torch.de
     """Python between tensor operations gives in compiled code what it gives in eager code; what breaks for it is observed.
 
     pytorch/pytorch#175855 (a list grown while it is walked), pytorch/pytorch#174166 and pytorch/pytorch#198192 (except),
-    pytorch/pytorch#196211 (reversed), pytorch/pytorch#196173 (identity).
+    pytorch/pytorch#196211 (reversed; an iterator that is zipped with itself is the kin), pytorch/pytorch#196173 (identity).
     """
     x = uniform((3,)).to(device)
     check_compiled(FORMS[form], {f"n{n}": (x, n) for n in (2, 3, 5)}, observe, compiled_by=compiled_by)

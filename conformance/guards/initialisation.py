@@ -78,11 +78,24 @@ def _poisoned(tensor: Tensor) -> bool:
 
 
 def reset_all(module: nn.Module) -> None:
-    """Call `reset_parameters` of every submodule that has one, in order of registration."""
-    for part in module.modules():
-        reset = getattr(part, "reset_parameters", None)
+    """Call `reset_parameters` of every part that has one, else `_reset_parameters`: those inside of a part first, as they are built.
+
+    `nn.MultiheadAttention` and `nn.Transformer` have the private name alone, on every release from 1.13 (pytorch/pytorch#107909), and write
+    over what their parts drew. A part that stands in several places is reset once.
+    """
+    for part in _inside_first(module, set()):
+        reset = getattr(part, "reset_parameters", getattr(part, "_reset_parameters", None))
         if callable(reset):
             reset()
+
+
+def _inside_first(module: nn.Module, seen: set[nn.Module]) -> Iterator[nn.Module]:
+    for part in module.children():
+        if part not in seen:
+            yield from _inside_first(part, seen)
+    if module not in seen:
+        seen.add(module)
+        yield module
 
 
 def initialise(module: nn.Module, device: torch.device | str, init: Callable[[nn.Module], object] | None = None) -> nn.Module:
