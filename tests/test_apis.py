@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from datetime import date
 from pathlib import Path
 
 import pytest
+from builders import cell, record, result
 from packaging.version import Version
 
 from conformance import apis
-from conformance.apis import GUARDS, first_releases, merged, recorded, touched
+from conformance.apis import GUARDS, RECORDING, first_releases, merged, recorded, touched
 from conformance.artifacts import Record
+from conformance.gate import judge
+from conformance.report import build
 
 ROOT = Path(__file__).parent.parent
 
@@ -134,3 +139,14 @@ def test_an_api_that_both_ways_know_is_told_once(tmp_path: Path) -> None:
 def test_a_keyword_that_came_with_its_function_is_not_told_beside_it(tmp_path: Path) -> None:
     source = "import torch.nn.functional as F\nF.rms_norm(x, normalized_shape=(4,), eps=1e-6)\n"
     assert list(_touched(tmp_path, "2.0.1", source)) == [NORM]
+
+
+def test_the_page_of_a_model_has_what_it_called(tmp_path: Path) -> None:
+    case, called = f"{RECORDING}[net]", {NORM: {"kind": "text", "value": "<project>/net.py:9: norm(q)"}}
+    old = record("2.1.2", case, "raises", subject="net", family="fallbacks")
+    new = record("2.13.0", case, subject="net", family="fallbacks", observations=called)
+    found = result((cell("2.1.2"), [old]), (cell("2.13.0"), [new]))
+    build(found, [], judge(found, [], date(2026, 12, 1)), tmp_path)
+    html = (tmp_path / "site" / "subjects" / "net.html").read_text(encoding="utf-8").replace("<wbr>", "")
+    page = re.sub(r"<[^>]+>|\s+", " ", html)
+    assert re.search(r"rms_norm +2\.4\.1 +2\.13\.0 +net\.py:9: norm\(q\) +conformance\.guards\.rms_norm", page)
