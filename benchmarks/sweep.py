@@ -95,8 +95,8 @@ def _listed(python: str, variables: dict[str, str]) -> list[tuple[str, str, str]
     return [(name, variant, formatted) for _, name, variant, formatted in rows]
 
 
-def run(python: str, samples: int) -> dict[str, Outcome]:
-    """All three, one after another."""
+def run(python: str, samples: int, ops: str) -> dict[str, Outcome]:
+    """All three, one after another, on the ops whose cases pytest's expression `ops` matches; all where it is empty."""
     variables = {"OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "", "SAMPLES": str(samples)}
     variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "benchmarks"), *filter(None, [os.environ.get("PYTHONPATH")])])
     listed = _listed(python, variables)
@@ -127,7 +127,9 @@ def run(python: str, samples: int) -> dict[str, Outcome]:
             report, counted = Path(work) / "report.xml", Path(work) / "comparisons"
             variables |= {"COMPARISONS": str(counted), "PYTHONPYCACHEPREFIX": str(Path(work) / "bytecode")}
             command += ["-p", "comparisons"]
-            chosen = ["-k", keyword] if keyword else []
+            chosen = ["-k", " and ".join(f"({part})" for part in (keyword, ops) if part)] if keyword or ops else []
+            if command is theirs:
+                _cpu_s([python, "-m", "torchcts", "init", "--non-interactive"], Path(work), variables)
             _cpu_s([*command, "-k", "qr"], Path(work), variables)
             idle = _cpu_s([*command, "-k", "no_such_op"], Path(work), variables)
             spent = _cpu_s([*command, *chosen, f"--junitxml={report}"], Path(work), variables)
@@ -149,9 +151,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch", default="2.11.0")
     parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--ops", default="", help="pytest's expression for the cases to run, as 'fft or linalg' (default: all)")
     parser.add_argument("--python", help="an interpreter that has torch, pytest, what op_db imports, and torchcts, in place of a new one")
     arguments = parser.parse_args()
-    outcomes = run(arguments.python or _python(arguments.torch), arguments.samples)
+    outcomes = run(arguments.python or _python(arguments.torch), arguments.samples, arguments.ops)
     mine = outcomes.pop("this sweep")
     for name, other in outcomes.items():
         both = sorted(set(mine.ops) & set(other.ops))
