@@ -18,9 +18,13 @@ class Backend:
     module: str = ""
 
     def activate(self) -> Any:
-        """The torch.device of this cell, its module loaded."""
+        """The torch.device of this cell, its module loaded and its runtime started.
+
+        Autograd makes a queue for each device that is there at the first backward pass of a process. An XLA device that comes later has
+        none, and every backward pass on it fails: so it is there before a case may go backward on the CPU.
+        """
         if self.module:
-            importlib.import_module(self.module)
+            importlib.import_module(self.module).device()
         return importlib.import_module("torch").device(self.name)
 
     def is_there(self) -> bool:
