@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -10,14 +11,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conformance.incell import catches, requires, subjects, uncounted, values
+from conformance.incell import catches, dtypes, requires, subjects, uncounted, values
+from conformance.instruments.alongaxis import STRETCHES, Errors, errors
 from conformance.instruments.bits import same_bits
 from conformance.instruments.compilation import compiling
 from conformance.instruments.generalization import difference_of
+from conformance.instruments.models import blame_first
 from conformance.instruments.snapshots import tensors_of
+from conformance.subjects.variations import resized
 
 Code = Callable[..., Any]
 Observe = Callable[..., None]
+
+#: So far an axis is tried: bfloat16 holds no odd number above 256.
+LONG = 320
+#: Of what rounds alike everywhere the error grows by 1.3 at most (ten classes of transformers, 2.13); of cast frequencies by 10.
+MOST_GROWTH = 4.0
 
 
 def _held(model: nn.Module) -> dict[str, Tensor]:
@@ -169,3 +178,66 @@ def test_subject_trains_after_inference(wrap: Code, subject: Any, device: torch.
     if not losses:
         pytest.skip("nothing that the model gives requires a gradient")
     sum(losses).backward()  # type: ignore[union-attr]
+
+
+class CountingInLowPrecision(nn.Module):
+    """Beside the model, a rotation by positions that were cast with it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("frequency", torch.tensor(0.3), persistent=False)
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The model's own inputs."""
+        answer = next(tensors_of(self.model(*inputs)))
+        angles = torch.arange(answer.size(1), dtype=self.frequency.dtype, device=answer.device) * self.frequency
+        return answer * angles.cos().view(1, -1, *[1] * (answer.dim() - 2))
+
+
+def _long_axes(subject: Any) -> dict[str, int]:
+    """Axes that vary, but the first of an argument, each with the size that it is tried at."""
+    names = {name for (_, axis), name in (subject.axes or {}).items() if axis > 0}
+    sizes = {name: min(LONG, (subject.bounds or {}).get(name, (1, LONG))[1]) for name in sorted(names)}
+    return {name: size for name, size in sizes.items() if size >= 4 * STRETCHES}
+
+
+def _errors_along(subject: Any, wrap: Code, name: str, size: int, dtype: torch.dtype, device: torch.device) -> list[Errors]:
+    """Nothing where the model takes no such size or no such dtype: what it refuses with is another check's affair."""
+    try:
+        longer = (subject.resize or functools.partial(resized, subject.inputs(), subject.axes))({name: size})
+        return errors(lambda: wrap(subject.build()), longer, dtype, device, size)
+    except Exception:
+        return []
+
+
+def _blame_growth(axis: str, grown: Errors, dtype: torch.dtype) -> None:
+    told = ", ".join(f"{error:.1e}" for error in grown.by_stretch)
+    error = AssertionError(
+        f"what {grown.name} gives in {dtype} is further off the further along {axis} it stands: a position or a frequency was cast; "
+        f"relative errors from eighth to eighth of the axis: {told}"
+    )
+    blame_first(error, [grown.line])
+    raise error
+
+
+@values
+@subjects()
+@dtypes("bfloat16")
+@catches(CountingInLowPrecision, wrap=run_as_it_is)
+def test_subject_positions_keep_precision(wrap: Code, subject: Any, dtype: torch.dtype, device: torch.device, observe: Observe) -> None:
+    """A subject cast to bfloat16 is no further off at later positions than at early ones, nor is any part of it.
+
+    What grows is a position or a frequency that was cast: a buffer `inv_freq` goes with `model.to(torch.bfloat16)`
+    (huggingface/transformers#25681, #29285, EleutherAI/gpt-neox#1003). Each axis but the first is tried at 320, or as far as its bounds
+    go. 1.13 to 2.15.
+    """
+    tried = [
+        (name, errors) for name, size in _long_axes(subject).items() for errors in _errors_along(subject, wrap, name, size, dtype, device)
+    ]
+    if not tried:
+        pytest.skip("no axis of its inputs can be made long enough, or none is left in an answer")
+    observe("growth", round(max(each.growth(dtype) for _, each in tried), 2), better="lower")
+    grown = [(axis, each) for axis, each in tried if each.grow(dtype, MOST_GROWTH)]
+    if grown:
+        _blame_growth(*min(grown, key=lambda each: each[1].of_torch), dtype)

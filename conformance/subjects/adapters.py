@@ -25,14 +25,15 @@ _TINY = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 8,
-    "max_position_embeddings": 64,
+    "rotary_dim": 8,
+    "max_position_embeddings": 512,
     "pad_token_id": 1,
     "bos_token_id": 2,
     "eos_token_id": 3,
     "attention_dropout": 0.0,
 }
 _LENGTH, _VOCABULARY = 8, 48
-_BOUNDS = {"batch": (1, 16), "length": (1, 60)}
+_BOUNDS = {"batch": (1, 16), "length": (1, 500)}
 
 
 def find(reference: str) -> tuple[Any, Any] | None:
