@@ -56,6 +56,10 @@ _CURES = {
     "lowering.": Advice(
         "write what is blamed without sizes as numbers, branches on data or ops that the dialect has not", "", "docs/families/lowering.md"
     ),
+    "rope.subject_positions": Advice(
+        "count positions and compute frequencies, angles and tables in float32, whatever the model is cast to, and round the table once",
+        "RotaryCache",
+    ),
     "rope.": Advice("grow tables with headroom, in their dtype, in the registered buffer, and never while capturing", "RotaryCache"),
 }
 

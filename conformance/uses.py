@@ -21,15 +21,12 @@ class Use:
     title: str
     starts: tuple[str, ...]
 
-    def has(self, case: str) -> bool:
-        """Whether a check belongs to this use."""
-        return case.startswith(self.starts)
-
 
 EAGER = "eager"
-#: By the word that users give. What belongs to none of the others is eager.
+#: By the word that users give. The longest beginning that fits decides; what belongs to none is eager.
 USES = {
     EAGER: Use("eager", ("fallbacks.", "init.", "mps.", "rope.subject_growth_keeps", "rope.subject_trains", "user.")),
+    "bfloat16": Use("bfloat16", ("init.subject_casts", "rope.subject_positions")),
     "compile": Use("torch.compile", ("compile.", "rope.subject_growth_compiles")),
     "trace": Use("torch.jit.trace", ("trace.subject_trace",)),
     "export": Use("torch.export", ("trace.subject_export",)),
@@ -52,7 +49,8 @@ def checked(words: Iterable[str], where: str) -> tuple[str, ...]:
 
 def use_of(case: str) -> str:
     """The use that a check belongs to."""
-    return next((name for name, use in USES.items() if use.has(case)), EAGER)
+    fitting = [(len(start), name) for name, use in USES.items() for start in use.starts if case.startswith(start)]
+    return max(fitting)[1] if fitting else EAGER
 
 
 @dataclass(frozen=True)

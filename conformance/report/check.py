@@ -17,7 +17,7 @@ from conformance.incell.verdicts import Verdict, worst
 from conformance.plaintext import one_line
 from conformance.report.grid import SIGNS
 from conformance.results import CellResult
-from conformance.uses import EAGER, USES
+from conformance.uses import EAGER, USES, use_of
 
 #: Lines of our own cases and instruments are not what a user can mend.
 _OURS = ("<cases", "<conformance>")
@@ -155,23 +155,24 @@ def _grouped(case: str, outcomes: dict[Version, dict[str, Record]]) -> list[Faul
 
 def _ranges(cases: Sequence[str], outcomes: dict[Version, dict[str, Record]], device: str) -> Iterator[str]:
     """The releases that the model may claim, for each use of it that was checked, then those that pass every check."""
-    uses = [use for use in USES.values() if any(use.has(case) for case in cases)]
+    by_use = {name: [case for case in cases if use_of(case) == name] for name in USES}
+    uses = {name: own for name, own in by_use.items() if own}
     yield f"requires on {device}"
-    for use in uses:
-        asked = {version: found for version, found in outcomes.items() if _was_asked(found, use.starts)}
-        yield f"  {use.title:<24}{_range(_verdicts(asked, use.starts))}"
+    for name, own in uses.items():
+        asked = {version: found for version, found in outcomes.items() if _was_asked(found, own)}
+        yield f"  {USES[name].title:<24}{_range(_verdicts(asked, own))}"
     if len(uses) > 1:
-        yield f"  {'every check passes':<24}{_range(_verdicts(outcomes, ('',)))}"
+        yield f"  {'every check passes':<24}{_range(_verdicts(outcomes, cases))}"
 
 
-def _was_asked(found: dict[str, Record], starts: tuple[str, ...]) -> bool:
-    """Whether a release answered any of the checks whose ids begin so: where all are unsupported nothing may be claimed."""
-    return any(record["verdict"] != Verdict.UNSUPPORTED.value for case, record in found.items() if case.startswith(starts))
+def _was_asked(found: dict[str, Record], cases: Sequence[str]) -> bool:
+    """Whether a release answered any of the checks: where all are unsupported nothing may be claimed."""
+    return any(found[case]["verdict"] != Verdict.UNSUPPORTED.value for case in cases if case in found)
 
 
-def _verdicts(outcomes: dict[Version, dict[str, Record]], starts: tuple[str, ...]) -> dict[Version, Verdict | None]:
-    """The worst verdict of each release among the cases whose ids begin so."""
-    return {version: _worst(record for case, record in found.items() if case.startswith(starts)) for version, found in outcomes.items()}
+def _verdicts(outcomes: dict[Version, dict[str, Record]], cases: Sequence[str]) -> dict[Version, Verdict | None]:
+    """The worst verdict of each release among the checks."""
+    return {version: _worst(found[case] for case in cases if case in found) for version, found in outcomes.items()}
 
 
 def _range(verdicts: dict[Version, Verdict | None]) -> str:
@@ -189,7 +190,7 @@ def outcomes_by_release(cells: Sequence[CellResult], aliases: Collection[str]) -
     """How each release did in eager mode, the worst of its devices: what a requirement on torch promises."""
     found: dict[Version, list[Record]] = {}
     for cell in cells:
-        own = [record for case, record in _about(cell, aliases).items() if USES[EAGER].has(case)]
+        own = [record for case, record in _about(cell, aliases).items() if use_of(case) == EAGER]
         found.setdefault(cell.cell.version, []).extend(own)
     return {
         version: Outcome(_worst(records), tuple(record for record in records if Verdict(record["verdict"]) in LOUDNESS))
