@@ -53,7 +53,8 @@ class Errors:
             source, line = inspect.getsourcelines(forward)
         except (OSError, TypeError):
             return {}
-        return {"file": inspect.getsourcefile(forward), "line": line, "source": source[0].strip()}
+        begin = next((at for at, text in enumerate(source) if text.lstrip().startswith("def ")), 0)  # decorators go before
+        return {"file": inspect.getsourcefile(forward), "line": line + begin, "source": source[begin].strip()}
 
 
 def errors(build: Callable[[], nn.Module], inputs: Sequence[Tensor], dtype: torch.dtype, device: torch.device, size: int) -> list[Errors]:

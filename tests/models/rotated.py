@@ -15,6 +15,7 @@ class Rotary(nn.Module):
         self.dtype = dtype
         self.register_buffer("inv_freq", 1.0 / (10000 ** (torch.arange(8) / 8)), persistent=False)
 
+    @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
         """`x` of any float dtype."""
         dtype = self.dtype or self.inv_freq.dtype
