@@ -14,6 +14,7 @@ from conformance import __version__
 from conformance.artifacts import Problem, Record, read_records, read_table, write_json, write_records
 from conformance.incell import records as schema
 from conformance.incell.artifacts import FOLDER
+from conformance.incell.verdicts import Stage
 from conformance.journals import Journals
 from conformance.plan import CaseFile
 
@@ -139,6 +140,15 @@ class Ledger:
         self.file_records += [record for record in self.previous_file_records if record["case"] not in told]
         if about is None:
             self.facts = self.facts or self.previous_facts
+
+    def installed(self) -> None:
+        """The environment is there: what told that it could not be made is no fact any more."""
+        self.previous_file_records = [record for record in self.previous_file_records if record["stage"] != Stage.INSTALL.value]
+
+    def collected(self, files: Sequence[CaseFile]) -> None:
+        """These files were collected: what stood for cases that nobody knew gave way to what is known now."""
+        told = {file.case for file in files}
+        self.previous_file_records = [record for record in self.previous_file_records if record["case"] not in told]
 
     def write(self, collected: dict[str, Any]) -> None:
         """Write the cell's folder; then the journals are no longer needed."""

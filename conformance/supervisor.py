@@ -83,6 +83,7 @@ class CellRun:
         except InstallError as error:
             self._not_installed(str(error))
             return
+        self.ledger.installed()
         self._collect(base)
         self._run_sets()
         self._run_controls(base)
@@ -136,6 +137,7 @@ class CellRun:
             self._collector.left_out = list(before.get("left_out", []))
         else:
             self.ledger.entries = self._collector.collect(base, self.files, self.ledger.file_records, self._facts.collected)
+        self.ledger.collected(self.files)
         patterns = self.plan.selection.cases
         if patterns:
             wanted = selectors.chosen(patterns, (_without_twin(entry["case"]) for entry in self.ledger.entries))
