@@ -14,6 +14,8 @@ from conformance.guards.initialisation import reset_all
 from conformance.incell import catches, host, requires, subjects, values
 from conformance.incell.torchstate import seed_all
 from conformance.instruments import poison
+from conformance.instruments.assignments import assigned
+from conformance.instruments.models import blame_first
 from conformance.subjects.gpt import GPT, skeleton
 from conformance.subjects.subject import on_meta
 
@@ -118,7 +120,12 @@ def test_subject_init_writes_everything(
     """
     left = poison.untouched(lambda: materialise(subject.skeleton(), device), init or subject.initialise)
     observe("untouched", len(left), better="lower")
-    assert not left, f"never written: {', '.join(left)}"
+    if left:
+        with assigned() as lines:
+            built = subject.skeleton()
+        error = AssertionError(f"never written: {', '.join(left)}")
+        blame_first(error, [lines.line(built, name) for name in left])
+        raise error
 
 
 def skips_buffers(module: nn.Module) -> None:

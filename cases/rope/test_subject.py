@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from conformance.incell import catches, dtypes, requires, subjects, uncounted, values
 from conformance.instruments.alongaxis import STRETCHES, Errors, errors
+from conformance.instruments.assignments import assigned
 from conformance.instruments.bits import same_bits
 from conformance.instruments.compilation import compiling
 from conformance.instruments.generalization import difference_of
@@ -68,13 +69,29 @@ def _names(grown: Iterable[Growth]) -> str:
     return ", ".join(dict.fromkeys(name for name, _, _ in grown)) or "none"
 
 
-def _check_growth(grown: list[Growth], registered: set[str], model: nn.Module) -> None:
+def _lost(name: str, before: Tensor, after: Tensor, registered: set[str], model: nn.Module) -> str:
+    """What growth took, in words; empty for nothing."""
+    if after.dtype != before.dtype:
+        return f"{name} became {after.dtype}, was {before.dtype}"
+    if after.device != before.device:
+        return f"{name} went to {after.device}"
+    if (name in registered) != (name in dict(model.named_buffers())):
+        return f"{name} is not registered any more"
+    kept = tuple(slice(0, min(a, b)) for a, b in zip(before.shape, after.shape))
+    return "" if same_bits(after[kept], before[kept]) else f"{name} lost the rows that it had"
+
+
+def _check_growth(grown: list[Growth], registered: set[str], model: nn.Module, line: Callable[[str], dict[str, Any]]) -> None:
+    """Raise AssertionError for the first that lost something, blamed on its `line`, which assigned it."""
     for name, before, after in grown:
-        assert after.dtype == before.dtype, f"{name} became {after.dtype}, was {before.dtype}"
-        assert after.device == before.device, f"{name} went to {after.device}"
-        assert (name in registered) == (name in dict(model.named_buffers())), f"{name} is not registered any more"
-        kept = tuple(slice(0, min(a, b)) for a, b in zip(before.shape, after.shape))
-        assert same_bits(after[kept], before[kept]), f"{name} lost the rows that it had"
+        lost = _lost(name, before, after, registered, model)
+        if lost:
+            _blame(AssertionError(lost), line(name))
+
+
+def _blame(error: AssertionError, line: dict[str, Any]) -> None:
+    blame_first(error, [line])
+    raise error
 
 
 def run_as_it_is(model: nn.Module) -> nn.Module:
@@ -108,10 +125,10 @@ def test_subject_growth_keeps(wrap: Code, subject: Any, device: torch.device, ob
     """
     model = wrap(subject.build()).to(device)
     registered = {name for name, _ in model.named_buffers()}
-    with torch.no_grad():
+    with torch.no_grad(), assigned() as lines:
         grown = list(_grown(_by_elements(subject), subject, model, model, device))
     observe("grown", _names(grown))
-    _check_growth(grown, registered, model)
+    _check_growth(grown, registered, model, functools.partial(lines.line, model))
 
 
 @requires("compile")
@@ -128,7 +145,7 @@ def test_subject_growth_compiles(wrap: Code, subject: Any, device: torch.device,
     names = _by_elements(subject)
     model = wrap(subject.build()).to(device).eval()
     eager, registered = copy.deepcopy(model), {name for name, _ in model.named_buffers()}
-    with torch.no_grad():
+    with torch.no_grad(), assigned() as lines:
         growing = _names(_grown(names, subject, eager, eager, device))
     observe("grown", growing)
     if growing == "none":
@@ -143,7 +160,7 @@ def test_subject_growth_compiles(wrap: Code, subject: Any, device: torch.device,
     observe("recompiles", len(report.recompiles), better="lower")
     observe("recompiles_told", "; ".join(report.recompiles) or "none")
     assert _names(grown) == growing, "compiled code grows other tensors than eager code does"
-    _check_growth(grown, registered, model)
+    _check_growth(grown, registered, model, functools.partial(lines.line, eager))
 
 
 class GrowingWhileInferring(nn.Module):
@@ -170,10 +187,11 @@ def test_subject_trains_after_inference(wrap: Code, subject: Any, device: torch.
     """
     model = wrap(subject.build()).to(device)
     inputs = subject.inputs(device=device)
-    with torch.inference_mode():
+    with torch.inference_mode(), assigned() as lines:
         model(*inputs)
     left = sorted(name for name, tensor in _held(model).items() if tensor.is_inference())
-    assert not left, f"made in inference mode, and kept: {', '.join(left)}"
+    if left:
+        _blame(AssertionError(f"made in inference mode, and kept: {', '.join(left)}"), lines.line(model, left[0]))
     losses = [tensor.float().pow(2).mean() for tensor in tensors_of(model(*inputs)) if tensor.requires_grad]
     if not losses:
         pytest.skip("nothing that the model gives requires a gradient")
@@ -217,8 +235,7 @@ def _blame_growth(axis: str, grown: Errors, dtype: torch.dtype) -> None:
         f"what {grown.name} gives in {dtype} is further off the further along {axis} it stands: a position or a frequency was cast; "
         f"relative errors from eighth to eighth of the axis: {told}"
     )
-    blame_first(error, [grown.line])
-    raise error
+    _blame(error, grown.line)
 
 
 @values

@@ -162,13 +162,17 @@ def _shortened(message: str) -> str:
 
 
 def _first_line(message: str) -> str:
-    """The line of a message that says something: TorchScript says it last, behind its own traceback, torch.export in a list."""
+    """The line of a message that says something: TorchScript says it last, behind its own traceback, torch.export in a list; one that
+    ends with a colon has it in the next.
+    """
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if not lines:
         return ""
     if lines[0].startswith("The following operation failed in the TorchScript interpreter"):
         return lines[-1][:500]
-    detail = next((line for line in lines[1:] if line.startswith("- ")), "") if lines[0].startswith("Constraints violated") else ""
+    detail = "".join(lines[1:2]) if lines[0].endswith(":") else ""
+    if lines[0].startswith("Constraints violated"):
+        detail = next((line for line in lines[1:] if line.startswith("- ")), "")
     return f"{lines[0].split(' For more information, run with')[0]} {detail}".strip()[:500]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +9,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from conformance.instruments import callers
 from conformance.instruments.generalization import difference_of
 from conformance.instruments.snapshots import state_of
 
-_NOT_THE_MODELS = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<")
 #: So many attributes are named.
 _MOST = 5
 
@@ -31,19 +29,8 @@ class _Draws(TorchDispatchMode):
         before = torch.get_rng_state()
         result = func(*args, **kwargs)
         if kwargs.get("generator") is not None or not torch.equal(before, torch.get_rng_state()):
-            self.found.append((str(func._schema.name), _line()))
+            self.found.append((str(func._schema.name), callers.line()))
         return result
-
-
-def _line() -> dict[str, Any]:
-    """The innermost frame that is neither torch's nor an instrument's; empty where there is none."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_MODELS):
-        frame = frame.f_back
-    if frame is None:
-        return {}
-    file, line = frame.f_code.co_filename, frame.f_lineno
-    return {"file": file, "line": line, "source": linecache.getline(file, line).strip()}
 
 
 @torch.no_grad()

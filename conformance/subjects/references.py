@@ -28,6 +28,7 @@ from conformance.instruments.generalization import difference_of
 from conformance.instruments.models import blame_first
 from conformance.instruments.repetition import why_not
 from conformance.instruments.snapshots import tensors_of
+from conformance.instruments.zeroed import Zeroed
 from conformance.subjects import adapters, parts, variations
 from conformance.subjects.keywords import Named
 from conformance.subjects.parts import SubjectError
@@ -44,7 +45,8 @@ def load(alias: str, reference: str) -> Subject:
         return replace(target, alias=alias)
     own = parts.of(beside, reference)
     make = _maker(target, reference)
-    model, given = _split(make(), reference)
+    with Zeroed():
+        model, given = _split(make(), reference)
     makers, axes = _variations(model, given, beside, reference)
     _check_answer(model, next(iter(makers.values()))(), reference)
     build = functools.partial(_filled, make, reference)
@@ -115,7 +117,9 @@ def _split(made: Any, reference: str) -> tuple[nn.Module, Any]:
 
 def _filled(make: Callable[[], Any], reference: str) -> nn.Module:
     """The module in eval mode on the CPU, its weights filled without a random stream."""
-    return weights.fill(_split(make(), reference)[0]).eval()
+    with Zeroed():
+        model, _ = _split(make(), reference)
+    return weights.fill(model).eval()
 
 
 def _variations(model: nn.Module, given: Any, beside: Any, reference: str) -> tuple[dict[str, variations.Maker], Axes]:

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from conformance import subjects
 from conformance.guards import materialise
 from conformance.instruments import poison, weights
+from conformance.instruments.assignments import assigned
 from conformance.instruments.capture import device_constants, nodes, trace
 from conformance.instruments.generalization import check_generalizes, difference_of
+from conformance.instruments.zeroed import Zeroed
 from conformance.subjects.gpt import GPT, skeleton
 from conformance.subjects.subject import Subject, on_meta
 
@@ -172,3 +175,47 @@ def test_gpt_uses_each_of_its_parameters() -> None:
     model = gpt.build()
     model(*gpt.inputs()).square().sum().backward()
     assert [name for name, p in model.named_parameters() if p.grad is None or not bool(p.grad.abs().sum() > 0)] == []
+
+
+class Forgetful(nn.Module):
+    """One parameter, a scale and a table that `forward` replaces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.empty(1000))
+        self.part = nn.Linear(4, 4)
+        self.part.register_buffer("table", torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.part.table = torch.ones(len(x))
+        return self.part(x)
+
+
+def test_the_line_that_assigned_a_tensor_last_is_known() -> None:
+    with assigned() as lines:
+        model = Forgetful()
+    assert lines.line(model, "scale")["source"] == "self.scale = nn.Parameter(torch.empty(1000))"
+    assert lines.line(model, "part.weight")["source"] == "self.part = nn.Linear(4, 4)"
+    assert lines.line(model, "part.table")["source"] == 'self.part.register_buffer("table", torch.ones(2))'
+    with assigned() as lines:
+        model(torch.ones(3, 4))
+    assert lines.line(model, "part.table")["source"] == "self.part.table = torch.ones(len(x))"
+    assert lines.line(model, "scale") == lines.line(model, "nowhere.else") == {}
+
+
+def test_modules_assign_as_before_once_nobody_looks() -> None:
+    before = (nn.Module.__setattr__, nn.Module.register_buffer, nn.Module.register_parameter)
+    with pytest.raises(RuntimeError), assigned():
+        raise RuntimeError
+    assert before == (nn.Module.__setattr__, nn.Module.register_buffer, nn.Module.register_parameter)
+
+
+def test_memory_that_nobody_wrote_holds_zeros() -> None:
+    for _ in range(3):
+        torch.full((1000,), 7.0)  # leaves the heap full of sevens
+        with Zeroed():
+            scale = Forgetful().scale
+        assert scale.abs().max() == 0
+    with Zeroed():
+        assert torch.empty_like(torch.ones(3)).sum() == torch.ones(2).new_empty(5).sum() == torch.empty_strided((2,), (1,)).sum() == 0
+        assert torch.ones(2).sum() == 2
