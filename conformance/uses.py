@@ -12,6 +12,7 @@ from conformance.claimwidth import LOUDNESS
 from conformance.errors import ConfigError
 from conformance.gate import Finding, Judgement
 from conformance.incell.verdicts import Verdict
+from conformance.plaintext import counted as counted_of
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ def lines(found: Judged, code: int, reports: str) -> list[str]:
         apart = dict.fromkeys(use_of(record["case"]) for finding in found.left_out for record in finding.records)
         titles, words = ", ".join(USES[name].title for name in apart), ",".join([EAGER, *apart])
         told.append(
-            f"not counted: {len(found.left_out)} loud faults in what the model is not said to be for: {titles} (--use {words} counts them)"
+            f"not counted: {counted_of(len(found.left_out), 'loud fault')} in what the model is not said to be for: {titles} "
+            f"(--use {words} counts them)"
         )
     counted = [finding for finding in found.judgement.findings if finding.records]
     if counted and all(record["stage"] in UNASKED for finding in counted for record in finding.records):
