@@ -32,6 +32,7 @@ MODELS = Path(__file__).parent.parent / "models"
         ("unsteady", SubjectError, "gives another answer when it is asked again"),
         ("drops", SubjectError, r"aten::bernoulli_ at unfit.py:\d+ draws random numbers, though the model was told eval"),
         ("counts", SubjectError, "it keeps step from one call to the next"),
+        ("scales", SubjectError, "it writes into its argument 1"),
         ("shuffles", SubjectError, r"draws outside torch \(random, numpy\)"),
         ("needs_a_gpu", Exception, "(?i)cuda|nvidia"),
     ],

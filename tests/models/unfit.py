@@ -67,6 +67,15 @@ def counts() -> "tuple[nn.Module, tuple[torch.Tensor, ...]]":
     return Counting(), (torch.ones(2, 8),)
 
 
+class Scaling(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y.mul_(2)
+
+
+def scales() -> "tuple[nn.Module, tuple[torch.Tensor, ...]]":
+    return Scaling(), (torch.ones(2, 8), torch.ones(2, 8))
+
+
 class Shuffling(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * random.random()
