@@ -13,13 +13,15 @@ from conformance.incell import catches, host, subjects, uncounted, values
 from conformance.incell.marks import Twin
 from conformance.instruments.bits import same_bits
 from conformance.instruments.dtypes import default_dtype
+from conformance.instruments.models import blame_first
+from conformance.instruments.nans import FirstNan
 from conformance.instruments.snapshots import tensors_of
 
 Code = Callable[..., Any]
 Observe = Callable[..., None]
 
-#: What meta says to code that wants a number.
-READS = ("item()", "_local_scalar_dense", "is_nonzero", "aten::nonzero", "data-dependent", "no data", "aten::equal")
+#: What meta says to code that wants a number, or asks for autocast there.
+READS = ("autocast device_type", "item()", "_local_scalar_dense", "is_nonzero", "aten::nonzero", "data-dependent", "no data", "aten::equal")
 
 #: Beyond this, relative to the largest element, float32 lost more than rounding.
 TOLERANCE = 1e-3
@@ -113,6 +115,43 @@ def test_subject_answer_repeats(build: Code, subject: Any, device: torch.device,
         observe(f"answer_{index}" if index else "answer", answer)
     other = [index for index, (one, two) in enumerate(zip(first, again)) if not same_bits(one.nan_to_num(), two.nan_to_num())]
     assert not other, f"output {other[0]} has other bits the second time"
+
+
+class HidesARowWhole(nn.Module):
+    """Beside the model, a softmax over nothing but minus infinity."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The model's own inputs."""
+        answer = _answers(self.model(*inputs))[0]
+        return answer + torch.full((2,), float("-inf"), device=answer.device).softmax(0).sum()
+
+
+def run_as_it_is(model: nn.Module) -> nn.Module:
+    """The model alone."""
+    return model
+
+
+@values
+@subjects()
+@catches(HidesARowWhole, wrap=run_as_it_is)
+def test_subject_gives_numbers(wrap: Code, subject: Any, device: torch.device, observe: Observe) -> None:
+    """A subject answers no variation of its inputs with NaN; told is the op that makes the first one, with its line.
+
+    A row that the mask hides whole is the usual cause: softmax over minus infinity alone (pytorch/pytorch#41508). 1.13 to 2.15.
+    """
+    model = wrap(subject.build()).to(device)
+    for name, inputs in subject.all_inputs(device).items():
+        with torch.no_grad(), FirstNan() as first:
+            nan = [index for index, each in enumerate(_answers(model(*inputs))) if each.is_floating_point() and bool(each.isnan().any())]
+        if nan and not any(each.is_floating_point() and bool(each.isnan().any()) for each in inputs):
+            observe("first_nan", first.op)
+            error = AssertionError(f"variation {name!r}: output {nan[0]} holds NaN, the first of {first.op}")
+            blame_first(error, [first.line])
+            raise error
 
 
 def move_it(model: nn.Module) -> nn.Module:

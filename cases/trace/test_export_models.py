@@ -47,4 +47,4 @@ def test_subject_export_generalizes(capture: Code, subject: Any, strict: bool, d
         with stage("capture"):
             run = capture(subject, model, device, strict)
         with stage("compare"):
-            check_model(subject, model, run, device, observe)
+            check_model(subject, subject.build().to(device).eval(), run, device, observe)

@@ -52,7 +52,7 @@ def test_subject_trace_generalizes(wrap: Code, subject: Any, device: torch.devic
         observe("tracer_warnings", len(traced.warned), better="lower")
         observe("warned_lines", "; ".join(traced.warned) or "none")
         with stage("compare"):
-            check_model(subject, model, traced, device, observe, traced.lines)
+            check_model(subject, wrap(subject.build()).to(device).eval(), traced, device, observe, traced.lines)
 
 
 def cast_then_trace(model: nn.Module, dtype: torch.dtype, inputs: tuple[Tensor, ...]) -> Code:

@@ -15,6 +15,7 @@ from conformance.instruments import poison, weights
 from conformance.instruments.assignments import assigned
 from conformance.instruments.capture import device_constants, nodes, trace
 from conformance.instruments.generalization import check_generalizes, difference_of
+from conformance.instruments.nans import FirstNan
 from conformance.instruments.zeroed import Zeroed
 from conformance.subjects.gpt import GPT, skeleton
 from conformance.subjects.subject import Subject, on_meta
@@ -219,3 +220,16 @@ def test_memory_that_nobody_wrote_holds_zeros() -> None:
     with Zeroed():
         assert torch.empty_like(torch.ones(3)).sum() == torch.ones(2).new_empty(5).sum() == torch.empty_strided((2,), (1,)).sum() == 0
         assert torch.ones(2).sum() == 2
+
+
+def test_the_op_and_line_that_make_the_first_nan_are_told() -> None:
+    with FirstNan() as first:
+        scores = torch.full((2, 2), float("-inf"))
+        hidden = scores.softmax(-1)
+        hidden @ torch.ones(2, 2)
+    assert first.op == "aten::_softmax"
+    assert first.line["source"] == "hidden = scores.softmax(-1)"
+    with FirstNan() as none:
+        torch.tensor([float("nan")]) + 1
+        torch.full((2,), float("inf")) + 1
+    assert (none.op, none.line) == ("", {})
