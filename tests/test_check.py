@@ -186,7 +186,21 @@ def test_what_is_accepted_is_not_counted(project: Path) -> None:
 def test_a_forgotten_scalar_is_named(project: Path) -> None:
     done = _check(project, "forgetful.py:build", "--family", "init")
     assert done.returncode == 1, done.stderr
-    assert "never written: temperature" in done.stdout
+    assert re.search(r"never written: temperature\n +\S+forgetful\.py:\d+: self\.temperature = ", done.stdout)
+
+
+@pytest.mark.slow
+def test_numbers_that_go_wrong_are_blamed_on_their_line(project: Path) -> None:
+    models = (f"{MODELS / 'rotated.py'}:cast", f"{MODELS / 'masked.py'}:build")
+    done = run_conformance(project, "check", *models, "--torch", "2.13.0", "--device", "cpu", "--family", "rope,mps")
+    assert done.returncode == 1, done.stderr
+    cast, masked = done.stdout.partition("masked on cpu\n")[::2]
+    assert re.search(
+        r"positions_keep_precision\[bfloat16\]: wrong \(silent\)[^\n]+\n +what rotary gives in torch\.bfloat16 is further off", cast
+    )
+    assert re.search(r"rotated\.py:\d+: def forward\(self, x: Tensor\) -> Tensor:", cast)
+    assert re.search(r"mps\.gives_numbers: wrong \(silent\)[^\n]+\n +variation 'masked_row_1'[^\n]+ the first of aten::_softmax\n", masked)
+    assert re.search(r"masked\.py:\d+: return self\.head\(scores\.softmax\(-1\) @ x\)", masked)
 
 
 @pytest.mark.slow
