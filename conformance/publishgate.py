@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median_low
 
 from conformance.artifacts import write_bytes
 from conformance.differences import outcomes_of
@@ -14,6 +15,12 @@ from conformance.plaintext import one_line
 from conformance.publication import Publication, write
 from conformance.published import SUFFIX, pack
 from conformance.results import CellResult, ResultSet
+
+#: Device and family -> how many cases of each function the columns of that device have, most of them.
+_Usual = dict[tuple[str, str], Counter[str]]
+
+#: By so much of the usual number the cases of one function may differ: a release has operators that another has not.
+_OWN_CASES = 0.1
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ def measured_on(cell: CellResult) -> str:
     return max((str(record["started_at"] or "")[:10] for record in cell.records), default="")
 
 
-def _reasons(cell: CellResult, new: ResultSet, standing: CellResult | None, usual: Mapping[str, set[str]], swing: float) -> Iterator[str]:
+def _reasons(cell: CellResult, new: ResultSet, standing: CellResult | None, usual: _Usual, swing: float) -> Iterator[str]:
     """What keeps a column from being published; one that was not measured at all has that reason alone."""
     name = str(cell.cell)
     verdicts = Counter(record["verdict"] for record in cell.outcomes().values())
@@ -98,29 +105,46 @@ def _reasons(cell: CellResult, new: ResultSet, standing: CellResult | None, usua
             yield f"{verdicts[Verdict.MISSING.value]} of {verdicts.total()} cases have no record"
         if not verdicts[Verdict.PASS.value]:
             yield f"an all-zero column: none of {verdicts.total()} cases passes"
-        yield from _denominators(cell, usual.get(cell.cell.device, set()))
+        yield from _denominators(cell, usual)
         if standing is not None:
             yield from _against(cell, standing, swing)
 
 
-def _usual_cases(new: ResultSet) -> dict[str, set[str]]:
-    """Device -> the set of cases that most of its columns hold: of as many, that of the newest release."""
-    found: dict[str, Counter[frozenset[str]]] = defaultdict(Counter)
+def _functions(cell: CellResult) -> dict[str, Counter[str]]:
+    """Family -> how many cases each of its functions has in the column."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for case, record in cell.outcomes().items():
+        found[record["family"]][case.partition("[")[0]] += 1
+    return found
+
+
+def _usual_cases(new: ResultSet) -> _Usual:
+    """The functions that most columns with the family hold (of as many, the newest release's), and the middle number of their cases."""
+    found: dict[tuple[str, str], list[Counter[str]]] = defaultdict(list)
     for cell in sorted(new.judged(), key=lambda each: each.cell.version, reverse=True):
-        outcomes = cell.outcomes()
-        cases = frozenset(outcomes)
-        if any(record["verdict"] != Verdict.MISSING.value for record in outcomes.values()):  # what never came says nothing of what is usual
-            found[cell.cell.device][cases] += 1
-    return {device: set(counts.most_common(1)[0][0]) for device, counts in found.items()}
+        # what never came says nothing of what is usual
+        if any(record["verdict"] != Verdict.MISSING.value for record in cell.outcomes().values()):
+            for family, counts in _functions(cell).items():
+                found[cell.cell.device, family].append(counts)
+    return {place: _middle(columns) for place, columns in found.items()}
 
 
-def _denominators(cell: CellResult, usual: Collection[str]) -> Iterator[str]:
-    """The column has other cases than the others of its device in this run."""
-    have, others = set(cell.outcomes()), set(usual)
-    if have != others:
-        named = [told for told in (_named("without", others - have), _named("with", have - others)) if told]
-        where = f"where the other columns of {cell.cell.device} have {len(others)}"
-        yield f"changed denominators: {len(have)} cases {where} ({', '.join(named)})"
+def _middle(columns: Sequence[Counter[str]]) -> Counter[str]:
+    functions = Counter(frozenset(counts) for counts in columns).most_common(1)[0][0]
+    return Counter({each: median_low(counts[each] for counts in columns if each in counts) for each in functions})
+
+
+def _denominators(cell: CellResult, usual: _Usual) -> Iterator[str]:
+    """A family of the column has other cases than in the others of its device in this run."""
+    for family, have in sorted(_functions(cell).items()):
+        others = usual.get((cell.cell.device, family), have)
+        moved = [each for each in have.keys() & others.keys() if abs(have[each] - others[each]) > _OWN_CASES * others[each]]
+        named = [_named("without", others.keys() - have.keys()), _named("with", have.keys() - others.keys())]
+        named += [f"{have[each]} of {each} in place of {others[each]}" for each in sorted(moved)[:2]]
+        told = ", ".join(each for each in named if each)
+        if told:
+            where = f"where the other columns of {cell.cell.device} have {others.total()}"
+            yield f"changed denominators: {have.total()} cases of {family} {where} ({told})"
 
 
 def _against(cell: CellResult, standing: CellResult, swing: float) -> Iterator[str]:

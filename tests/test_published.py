@@ -197,11 +197,31 @@ def test_machines_that_disagree() -> None:
     assert only_held(replace(grid(MANY), conflicts={str(WHERE): ["a", "b"]})) == "2 different results for it"
 
 
+def _with(**counts: dict[str, int]) -> ResultSet:
+    """Release -> how many cases a function has beside those of MANY, by the function's name."""
+    rows = {case: {"2.7.1": "pass", **outcomes} for case, outcomes in MANY.items()}
+    for name, by_release in counts.items():
+        for release, count in by_release.items():
+            for number in range(count):
+                rows.setdefault(f"{name.replace('_', '.')}[{number:02}]", {})[release] = "pass"
+    return grid(rows)
+
+
 def test_denominators_that_differ_within_a_run() -> None:
-    rows = {**MANY, "init.more": {"2.7.1": "pass", "2.9.1": "pass"}}
-    rows = {case: {"2.7.1": "pass", **outcomes} for case, outcomes in rows.items()}
-    del rows["init.more"]["2.7.1"]
-    assert only_held(grid(rows)) == "changed denominators: 41 cases where the other columns of cpu have 40 (with init.more)"
+    told = "changed denominators: 41 cases of init where the other columns of cpu have 42 (without init.more, with init.less)"
+    rows = _with(init_more={"2.7.1": 2, "2.8.0": 2}, init_less={"2.9.1": 1})
+    assert only_held(rows) == told
+
+
+def test_a_function_that_lost_its_cases() -> None:
+    told = "changed denominators: 54 cases of init where the other columns of cpu have 60 (14 of init.op in place of 20)"
+    assert only_held(_with(init_op={"2.7.1": 20, "2.8.0": 20, "2.9.1": 14})) == told
+
+
+def test_a_release_has_cases_of_its_own() -> None:
+    """Operators come and go, and a family may be planned for some columns alone."""
+    assert held(decide(_with(mps_op={"2.7.1": 20, "2.8.0": 21, "2.9.1": 22}), ResultSet(), 0.05)) == {}
+    assert held(decide(_with(lowering_op={"2.9.1": 7}), ResultSet(), 0.05)) == {}
 
 
 def test_devices_have_denominators_of_their_own() -> None:
