@@ -17,7 +17,7 @@ from conformance.coverage import covering
 from conformance.expectations import Expectation
 from conformance.incell.verdicts import Verdict
 from conformance.results import CellResult, ResultSet
-from conformance.selectors import matches
+from conformance.selectors import expand_braces, matches
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,11 @@ def _standing(entry: Expectation, outcomes: Sequence[Outcomes], cases: Sequence[
     seen: dict[tuple[Version, str], set[str]] = defaultdict(set)
     asked = broken = False
     mine = [case for case in cases if matches(entry.case, case)]
-    family = _family(entry)
+    families = _families(entry)
     for each in outcomes:
         if not entry.in_range(each.cell):
             continue
-        asked = asked or (family in each.families if family else bool(each.families))
+        asked = asked or (bool(each.families) and families <= each.families)
         for record in (each.found[case] for case in mine if case in each.found):
             state = "holds" if entry.covers(record) else "passes" if _passes(entry, record) else "other"
             seen[each.cell.version, each.cell.device].add(state)
@@ -135,16 +135,16 @@ def _askable(entry: Expectation, result: ResultSet, families: set[str]) -> bool:
     """Whether this selection of cases could have held the entry's: not when only some cases, or other families, were selected."""
     if (result.plan or {}).get("selected_cases"):
         return False
-    if _family(entry) and _family(entry) not in families:
+    if not _families(entry) <= families:
         return False
     left_out = {case for cell in result.cells for case in _left_out(cell)}
     return not any(matches(entry.case, case) for case in left_out)
 
 
-def _family(entry: Expectation) -> str:
-    """The family that the entry's case belongs to, empty where its pattern leaves that open."""
-    found = re.match(r"([a-z0-9_]+)\.", entry.case)
-    return found.group(1) if found else ""
+def _families(entry: Expectation) -> set[str]:
+    """The families that the entry's cases belong to; empty where its pattern leaves any of them open."""
+    found = [re.match(r"([a-z0-9_]+)\.", one) for one in expand_braces(entry.case)]
+    return {each.group(1) for each in found if each} if all(found) else set()
 
 
 def _left_out(cell: CellResult) -> list[str]:

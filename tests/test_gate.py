@@ -98,6 +98,12 @@ def test_an_entry_is_not_asked_of_a_cell_where_its_family_is_not_planned() -> No
     assert kinds(judge(mixed, expecting(newer), TODAY)) == ["unmatched"]
 
 
+def test_an_entry_about_several_families_is_asked_where_all_of_them_are_planned() -> None:
+    both = expecting(entry(case='"{init.gone,lowering.{gone,lost}}"'))
+    assert kinds(judge(grid({"init.a": {"2.10.0": "pass"}}), both, TODAY)) == []
+    assert kinds(judge(grid({"init.a": {"2.10.0": "pass"}, "lowering.b": {"2.10.0": "pass"}}), both, TODAY)) == ["unmatched"]
+
+
 def test_an_entry_is_not_asked_for_cases_that_were_not_selected() -> None:
     gone = expecting(entry(case='"init.gone"'))
     assert judge(replace(grid(GOOD), plan={"selected_cases": ["init.x"]}), gone, TODAY).exit_code == 0
