@@ -15,6 +15,7 @@ from conformance.commands.arguments import Adder, add_options, add_requirements,
 from conformance.commands.reading import build_report
 from conformance.config import Config
 from conformance.errors import NoEnvironmentError, first_exit_code
+from conformance.uses import EAGER, USES
 
 
 def add(command: Adder) -> None:
@@ -37,8 +38,8 @@ def add(command: Adder) -> None:
         dest="uses",
         default="",
         metavar="LIST",
-        help="what the models are for (eager, compile, trace, export, fx, onnx, lowering, all; default: eager): loud faults of other uses "
-        "are told and not counted, silent ones always are",
+        help=f"what the models are for ({', '.join(USES)}, all; default: {EAGER}): loud faults of other uses are told and not counted, "
+        "silent ones always are",
     )
     for parser in (run_parser, plan_parser):
         parser.add_argument(

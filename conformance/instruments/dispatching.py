@@ -6,7 +6,6 @@ Both are dispatch modes (torch 1.13 and later). They see ops below autograd; `to
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
+
+from conformance.instruments import callers
 
 #: Dtypes that MPS does not hold.
 WIDE = (torch.float64, torch.complex128)
@@ -33,8 +34,6 @@ _SYNCS = frozenset(
 _READS = frozenset({"tolist", "numpy", "cpu", "__array__"})
 _MATRIX_OPS = frozenset({"mm", "bmm", "addmm", "baddbmm", "linear", "convolution", "native_layer_norm"})
 _REDUCTIONS = frozenset({"max", "min", "argmax", "argmin", "cumsum", "cumprod", "sort", "topk", "prod", "median"})
-_HERE = str(Path(__file__).parent.parent)
-_TORCH = str(Path(torch.__file__).parent)
 
 
 def elsewhere(device: torch.device) -> torch.device:
@@ -205,14 +204,9 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def _where() -> str:
-    """`file:line` of the innermost frame that is neither torch's nor an instrument's."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith((_TORCH, f"{_HERE}/instruments")):
-            return f"{Path(file).name}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
+    """`file:line` of the call in the user's code; empty where there is none."""
+    found = callers.line()
+    return f"{Path(found['file']).name}:{found['line']}" if found else ""
 
 
 class _Recorder(TorchDispatchMode):

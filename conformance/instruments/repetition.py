@@ -34,7 +34,7 @@ class _Draws(TorchDispatchMode):
 
 
 @torch.no_grad()
-def why_not(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[str, list[dict[str, Any]]]:
+def why_another(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[str, list[dict[str, Any]]]:
     """Call `model` once more, on the CPU: why its answers are not the same, in words, and the lines that draw."""
     before, given = state_of(model), [snapshot(each) for each in inputs]
     with _Draws() as draws:

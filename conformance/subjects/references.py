@@ -26,7 +26,7 @@ from conformance.guards.initialisation import reset_all
 from conformance.instruments import weights
 from conformance.instruments.generalization import difference_of
 from conformance.instruments.models import blame_first
-from conformance.instruments.repetition import why_not
+from conformance.instruments.repetition import why_another
 from conformance.instruments.snapshots import tensors_of
 from conformance.instruments.zeroed import Zeroed
 from conformance.subjects import adapters, parts, variations
@@ -151,7 +151,7 @@ def _check_answer(model: nn.Module, inputs: Inputs, reference: str) -> None:
         raise SubjectError(f"{reference} gives no tensor: forward returned {type(first).__name__}")
     difference = difference_of(first, second)
     if difference:
-        reason, lines = why_not(model, inputs)
+        reason, lines = why_another(model, inputs)
         error = SubjectError(f"{reference} gives another answer when it is asked again, in eval mode ({difference}): {reason}")
         blame_first(error, lines)
         raise error
