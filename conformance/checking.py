@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from packaging.version import Version
-
 from conformance import apis, claimwidth, matrix, results, uses
-from conformance.cells import Cell, this_platform
-from conformance.config import Config, Release
+from conformance.config import Config
 from conformance.errors import NoEnvironmentError
 from conformance.expectations import Expectation
 from conformance.gate import judge
 from conformance.options import Options
-from conformance.plan import Plan, Selection
+from conformance.plan import Plan
 from conformance.report import build
 from conformance.report.check import lines, outcomes_by_release
 from conformance.subjectspecs import SubjectSpec
-
-
-def here(config: Config, selection: Selection) -> tuple[Config, Selection]:
-    """The configuration and the selection of the environment that runs this: its torch, its Python, and the devices asked for.
-
-    Raises NoEnvironmentError where there is no torch.
-    """
-    try:
-        torch = Version(importlib.metadata.version("torch")).base_version
-    except importlib.metadata.PackageNotFoundError as error:
-        raise NoEnvironmentError("--here: this environment has no torch") from error
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    devices = tuple(device for device in selection.devices if device != "auto") or ("cpu",)
-    cells = tuple(str(Cell(torch=torch, python=python, device=device, platform=this_platform())) for device in devices)
-    own = Release(version=torch, python=python)
-    targets = tuple(replace(target, releases="", pins=()) for target in config.targets)
-    wanted = replace(selection, torch=torch, devices=devices, cells=cells, profile="")
-    return replace(config, releases={**config.releases, torch: own}, targets=targets), wanted
 
 
 def _newer_apis(plan: Plan, models: Sequence[SubjectSpec], config: Config, cells: Sequence[results.CellResult]) -> list[str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from packaging.version import Version
 
+from conformance.cells import Cell, this_platform
+from conformance.config import Config, Release
 from conformance.environments import Environments, freeze
 from conformance.environmentspecs import Environment, Request
-from conformance.errors import InstallError
-from conformance.plan import PlannedCell
+from conformance.errors import InstallError, NoEnvironmentError
+from conformance.plan import PlannedCell, Selection
 
 
 class AtHand(Environments):
@@ -42,3 +45,21 @@ class AtHand(Environments):
 
     def _backend(self, planned: PlannedCell) -> str:
         return ""
+
+
+def here(config: Config, selection: Selection) -> tuple[Config, Selection]:
+    """The configuration and the selection of the environment that runs this: its torch, its Python, and the devices asked for.
+
+    Raises NoEnvironmentError where there is no torch.
+    """
+    try:
+        torch = Version(importlib.metadata.version("torch")).base_version
+    except importlib.metadata.PackageNotFoundError as error:
+        raise NoEnvironmentError("--here: this environment has no torch") from error
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    devices = tuple(device for device in selection.devices if device != "auto") or ("cpu",)
+    cells = tuple(str(Cell(torch=torch, python=python, device=device, platform=this_platform())) for device in devices)
+    own = Release(version=torch, python=python)
+    targets = tuple(replace(target, releases="", pins=()) for target in config.targets)
+    wanted = replace(selection, torch=torch, devices=devices, cells=cells, profile="")
+    return replace(config, releases={**config.releases, torch: own}, targets=targets), wanted

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from conformance import configfile, plan
 from conformance.config import Config
-from conformance.errors import ConfigError, NothingSelectedError
+from conformance.environmentathand import here
+from conformance.errors import ConfigError, NoEnvironmentError, NothingSelectedError
 from conformance.plan import Selection
 
 
@@ -131,3 +133,15 @@ def test_two_targets_of_one_cell_are_refused(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(target + target, encoding="utf-8")
     with pytest.raises(ConfigError, match="two targets make the cell"):
         plan.make(configfile.load(tmp_path), Selection(platform="linux_x86_64"))
+
+
+def test_here_is_the_cell_of_the_environment_that_runs_this(configured: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", {"torch": "2.13.0+cpu"}.__getitem__)
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    (own,) = plan.make(*here(configured, Selection())).cells
+    assert (own.cell.torch, own.cell.python, own.cell.device) == ("2.13.0", python, "cpu")
+
+
+def test_here_without_torch_is_no_environment(configured: Config) -> None:
+    with pytest.raises(NoEnvironmentError, match="this environment has no torch"):
+        here(configured, Selection())

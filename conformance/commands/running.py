@@ -14,6 +14,7 @@ from conformance.artifacts import write_json
 from conformance.commands.arguments import Adder, add_options, add_requirements, add_selection, config_of, listed, options_of, selection_of
 from conformance.commands.reading import build_report
 from conformance.config import Config
+from conformance.environmentathand import here
 from conformance.errors import NoEnvironmentError, first_exit_code
 from conformance.uses import EAGER, USES
 
@@ -59,7 +60,7 @@ def add(command: Adder) -> None:
     run_parser.add_argument("--twins", action="store_true", help="give each case its wrong twins and record them under twins/")
     for parser in (run_parser, check_parser):
         parser.add_argument(
-            "--here", action="store_true", help="in the environment that runs this command, which must have torch and pytest"
+            "--here", action="store_true", help="in the environment that runs this command, which must have torch and pytest: its own cell"
         )
     _add_scheduling(plan_parser)
     plan_parser.add_argument("--explain", action="store_true", help="name the cells that are out as well, with the reason")
@@ -93,7 +94,10 @@ def matrix(arguments: argparse.Namespace) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Run cells; 0 once results are recorded. With twins, 1 when a case did not give a twin the verdict that its pair states."""
     config = config_of(arguments)
-    plan = plans.make(config, _selection(arguments, config))
+    selection = _selection(arguments, config)
+    if arguments.here and not (selection.torch or selection.cells):
+        config, selection = here(config, selection)
+    plan = plans.make(config, selection)
     matrices.run(config, plan, options_of(arguments))
     if arguments.twins:
         from conformance.twins import escaped
@@ -113,7 +117,7 @@ def check(arguments: argparse.Namespace) -> int:
     models = selection.subjects
     config = replace(config, reports=config.reports / "check" / "-".join(model.alias for model in models))
     if arguments.here:
-        config, selection = checking.here(config, selection)
+        config, selection = here(config, selection)
     known = [entry for path in config.expectations for entry in expectations.load(path)]
     return checking.check(config, plans.make(config, selection), options_of(arguments), models, known)
 
