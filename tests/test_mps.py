@@ -12,7 +12,7 @@ from conftest import ROOT, run_conformance
 from conformance import configfile
 from conformance.errors import ConfigError
 from conformance.mps import audits, declarations, hazards, operators, registrations, wheels
-from conformance.mps.answers import answer
+from conformance.mps.answers import Needs, answer
 from conformance.mps.machobinaries import MEMBER, Library
 from conformance.mps.table import Table, stored, with_installed
 from conformance.report import audit as page
@@ -160,7 +160,7 @@ def test_answers(name: str, release: str, told: str) -> None:
 
 
 def test_a_composite_is_as_good_as_what_it_calls() -> None:
-    needs = {"linalg_svdvals": ["_linalg_svd"]}
+    needs = {"linalg_svdvals": Needs(("_linalg_svd",))}
     assert str(answer(stored(), "linalg_svdvals", "2.13.0", needs)) == "no (calls aten::_linalg_svd.U)"
     assert str(answer(stored(), "linalg_svdvals", "2.15.0", needs)) == "composite (needs _linalg_svd)"
 
@@ -258,6 +258,14 @@ def test_a_composite_whose_parts_were_recorded_stands_back() -> None:
     audit = _audit(_seen("zeros_like"), _seen("zero_", inside=["zeros_like"]))
     assert list(audit.rows) == ["zero_"]
     assert audit.exit_code == 0
+
+
+def test_what_an_operator_that_a_release_has_not_would_call_is_unknown_there() -> None:
+    """`_safe_softmax` came with 2.5: 2.3 takes another way, and whether that lacks a kernel was not recorded."""
+    audit = _audit(_seen("isneginf", inside=["_safe_softmax"]), releases=("2.3.1", "2.5.1"))
+    assert str(audit.rows["isneginf"].answers["2.3.1"]) == "unknown (called by _safe_softmax, which that release has not)"
+    assert [row.op for row in audit.stopping("2.5.1")] == ["isneginf"]
+    assert audit.stopping("2.3.1") == []
 
 
 def test_a_convolution_is_the_devices_own() -> None:

@@ -15,6 +15,7 @@ from conftest import ROOT, project_with, run_conformance
 
 from conformance.incell.upstreamwords import DTYPES, PHASES, WORDS
 from conformance.mps import oprows, scores, testlists
+from conformance.mps.answers import Needs, answer
 from conformance.mps.table import Table, stored
 from conformance.mps.testlists import Digest, Lists
 
@@ -25,10 +26,10 @@ def _recording(*seen: Any, aten: str = "", samples: int = 3) -> dict[str, Any]:
     return {"aten": aten, "samples": samples, "failed": "", "seen": [list(each) for each in seen]}
 
 
-GOOD = ("good", "forward", [], [], 1)
-BAD = ("bad", "forward", [], [], 1)
-WIDE = ("good", "forward", [], ["float64"], 1)
-BACK = ("bad", "backward", [], [], 1)
+GOOD = ("good", "forward", [], [], 1, [0])
+BAD = ("bad", "forward", [], [], 1, [0])
+WIDE = ("good", "forward", [], ["float64"], 1, [0])
+BACK = ("bad", "backward", [], [], 1, [0])
 
 
 def _score(word: str, *seen: Any, release: str = "2.8.0", **options: Any) -> scores.Score:
@@ -81,9 +82,10 @@ def test_the_score_names_what_was_predicted_wrong() -> None:
 # ---- the digest
 
 
-def _lists(release: str, word: str) -> Lists:
+def _lists(release: str, word: str, calls: int = 3) -> Lists:
     words = {"whole": {dtype: [word, "skip"] for dtype in DTYPES}}
-    recordings = {"whole": _recording(("whole", "forward", [], [], 1), ("bad", "forward", ["deep"], [], 1), GOOD, aten="whole")}
+    seen = (("whole", "forward", [], [], 3, [0, 1, 2]), ("bad", "forward", ["deep"], [], calls, [*range(calls)]), GOOD)
+    recordings = {"whole": _recording(*seen, aten="whole")}
     return Lists(release, words, recordings)
 
 
@@ -102,7 +104,33 @@ def test_the_digest_keeps_words_and_needs(tmp_path: Path, monkeypatch: pytest.Mo
     assert read.words("whole", "2.8.0", "bool") == {"whole": "unsupported"}
     assert read.words("whole.out", "2.9.1", "float32", "backward") == {"whole": "skip"}
     assert read.words("other", "2.9.1", "float32") == {}
-    assert read.needs == {"whole": ["bad"]}
+    assert read.needs_on("2.8.0") == {"whole": Needs(always=("bad",))}
+
+
+def test_what_a_composite_calls_is_known_release_by_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(testlists, "DATA", tmp_path / "lists.json")
+    old = Lists("2.4.1", {}, {"whole": _recording(aten="whole")})
+    made = Digest().with_lists(_lists("2.8.0", "pass", 1), TABLE).with_lists(old, TABLE).with_lists(_lists("2.9.1", "pass"), TABLE)
+    testlists.write(made)
+    read = testlists.digest()
+    testlists.digest.cache_clear()
+    assert (read.releases, read.recorded) == (("2.8.0", "2.9.1"), ["2.4.1", "2.8.0", "2.9.1"])
+    known = {release: read.needs_on(release).get("whole") for release in ("2.4.1", "2.6.0", "2.8.0", "2.9.1")}
+    assert known == {"2.4.1": Needs(), "2.6.0": None, "2.8.0": Needs(sometimes=("bad",)), "2.9.1": Needs(always=("bad",))}
+
+
+@pytest.mark.parametrize(
+    ("needs", "word"),
+    [
+        ({"whole": Needs(("bad",))}, "no (calls aten::bad)"),
+        ({"whole": Needs(("good",), ("bad",))}, "composite (some arguments need aten::bad, which has no kernel)"),
+        ({"whole": Needs(("good",))}, "composite (needs good)"),
+        ({"whole": Needs()}, "composite (needs only what every release has)"),
+        ({}, "composite (what it needs was not recorded)"),
+    ],
+)
+def test_a_composite_stops_where_every_call_of_it_does(needs: dict[str, Needs], word: str) -> None:
+    assert str(answer(TABLE, "whole", "2.8.0", needs)) == word
 
 
 def test_lists_tell_a_word_for_a_phase_and_dtype() -> None:
@@ -115,7 +143,16 @@ def test_the_shipped_digest_has_the_releases_that_bring_lists() -> None:
     assert set(shipped.releases) <= set(stored().releases)
     assert shipped.words("linalg_qr", "2.8.0", "float32") == {"linalg.qr": "unsupported"}
     assert shipped.words("add", "2.8.0", "float32") == {"add": "pass"}
-    assert "_embedding_bag" in shipped.needs["embedding_bag"]
+    assert shipped.recorded == list(stored().releases)
+    assert "_embedding_bag" in shipped.needs["embedding_bag"]["2.8.0"].always
+
+
+@pytest.mark.parametrize(("release", "word"), [("2.3.1", "composite"), ("2.4.1", "composite"), ("2.13.0", "composite")])
+def test_attention_ran_on_mps_before_its_softmax_was_a_safe_one(release: str, word: str) -> None:
+    """`_safe_softmax`, and with it `isneginf`, came with 2.5: what a composite calls today says nothing of an older release."""
+    found = answer(stored(), "scaled_dot_product_attention", release, testlists.digest().needs_on(release))
+    assert found.word == word
+    assert "isneginf" not in found.detail or release == "2.13.0"
 
 
 # ---- rows of operators

@@ -34,8 +34,8 @@ def add(command: Adder) -> None:
     parser.add_argument(
         "what",
         choices=("table", "lists", "score", "csv"),
-        help="table: read a release from its wheel for macOS; lists: execute PyTorch's own test lists of a release; "
-        "score: predictions against those lists, and against what was observed; csv: everything known of every operator",
+        help="table: read a release from its wheel for macOS; lists: execute a release's own test lists, and record what its composites "
+        "call; score: predictions against those lists, and against what was observed; csv: everything known of every operator",
     )
     parser.add_argument("--release", action="append", default=[], metavar="VERSION", help="a torch release; may be given again")
     parser.add_argument(
@@ -164,9 +164,10 @@ def _lists(arguments: argparse.Namespace, config: Config) -> int:
     from conformance.mps import testlists
     from conformance.mps.table import stored
 
-    for lists in _executed(arguments, config):
+    for lists in _executed(arguments, config, ">=1"):
         testlists.write(testlists.digest().with_lists(lists, stored()))
-        print(f"torch {lists.release}: the lists of {len(lists.words)} OpInfos, {len(lists.recordings)} of them recorded")
+        listed = f"the lists of {len(lists.words)} OpInfos" if lists.words else f"no lists (they come with torch {testlists.SINCE})"
+        print(f"torch {lists.release}: {listed}, {len(lists.recordings)} OpInfos recorded", flush=True)
     return 0
 
 
@@ -177,21 +178,31 @@ def _score(arguments: argparse.Namespace, config: Config) -> int:
 
     made = [
         scores.score(lists.release, lists.truth(phase=phase), lists.recordings, stored(), phase=phase)
-        for lists in _executed(arguments, config)
+        for lists in _to_score(arguments, config)
         for phase in ("forward", "backward")
     ]
     print("\n".join(scores.lines(made)))
     return int(any(each.phase == "forward" and not each.is_good for each in made))
 
 
-def _executed(arguments: argparse.Namespace, config: Config) -> Iterator[Lists]:
-    """The lists of the releases that were asked for: of interpreters at hand, else in environments of the tool's own."""
+def _to_score(arguments: argparse.Namespace, config: Config) -> Iterator[Lists]:
+    """Raises ConfigError where a release has nothing to score against."""
+    from conformance.mps.testlists import SINCE
+
+    for lists in _executed(arguments, config, f">={SINCE}"):
+        if not lists.words:
+            raise ConfigError(f"torch {lists.release} has no lists to score against: they come with torch {SINCE} and later")
+        yield lists
+
+
+def _executed(arguments: argparse.Namespace, config: Config, default: str) -> Iterator[Lists]:
+    """The lists of the releases asked for, or those that `default` takes: of interpreters at hand, else in environments of the tool."""
     from conformance.mps import recorders, testlists
     from conformance.mps.table import stored
 
     for python in arguments.python:
         yield testlists.executed(python, stored())
-    releases = arguments.release if arguments.release or arguments.python else _wanted(f">={testlists.SINCE}")
+    releases = arguments.release if arguments.release or arguments.python else _wanted(default)
     environments = recorders.environments_of(config)
     for release in releases:
         yield testlists.executed(recorders.environment(environments, config, release, "opinfo", testlists.REQUIREMENTS), stored())

@@ -17,11 +17,14 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from conformance.instruments.dispatching import WIDE
-from conformance.instruments.recording import Recording, recorded
+from conformance.instruments.recording import Recording, Seen, recorded
 
 
 def recordings(dtype: torch.dtype, entered: Iterable[str], most: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name of each OpInfo that takes `dtype` on the CPU, with what at most `most` of its samples dispatched in each phase."""
+    """Name of each OpInfo that takes `dtype` on the CPU, with what at most `most` of its samples dispatched in each phase.
+
+    Of an operator: its name, phase, the composites around it, flags, how often it ran, and in which samples.
+    """
     from torch.testing._internal.common_methods_invocations import op_db
 
     for op in op_db:
@@ -31,17 +34,30 @@ def recordings(dtype: torch.dtype, entered: Iterable[str], most: int) -> Iterato
 
 def _recorded(op: Any, dtype: torch.dtype, entered: frozenset[str], most: int) -> dict[str, Any]:
     recording = Recording(None)
+    samples: dict[tuple[str, ...], list[int]] = {}
     done, failed = 0, ""
     torch.manual_seed(0)
     try:
         for sample in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=_differentiable(op, dtype)), most):
             if not _asks_for_wide(sample):
+                before = _counts(recording)
                 _run(op, sample, recording, entered)
+                for key, count in _counts(recording).items():
+                    if count > before.get(key, 0):
+                        samples.setdefault(key, []).append(done)
                 done += 1
     except Exception as error:
         failed = f"{type(error).__name__}: {error}"[:200]
-    seen = [[each.op, each.phase, list(each.inside), sorted(each.flags), each.count] for each in recording]
+    seen = [[each.op, each.phase, list(each.inside), sorted(each.flags), each.count, samples.get(_key(each), [])] for each in recording]
     return {"aten": op.aten_name or op.name, "samples": done, "failed": failed, "seen": seen}
+
+
+def _counts(recording: Recording) -> dict[tuple[str, ...], int]:
+    return {_key(each): each.count for each in recording}
+
+
+def _key(seen: Seen) -> tuple[str, ...]:
+    return (seen.phase, seen.op, *seen.inside)
 
 
 def _run(op: Any, sample: Any, recording: Recording, entered: frozenset[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.mps.declarations import DELEGATE, EXPLICIT, IMPLICIT, KERNEL
@@ -29,28 +29,42 @@ class Answer:
         return f"{self.word} ({self.detail})" if self.detail else self.word
 
 
-def answer(table: Table, name: str, release: str, needs: Mapping[str, list[str]] | None = None) -> Answer:
-    """What `release` has for an overload on MPS. `needs`: what composites call, where it is known."""
+@dataclass(frozen=True)
+class Needs:
+    """What a composite calls in one release: whatever its arguments are, and for some of them."""
+
+    always: tuple[str, ...] = ()
+    sometimes: tuple[str, ...] = ()
+
+
+def answer(table: Table, name: str, release: str, needs: Mapping[str, Needs] | None = None) -> Answer:
+    """What `release` has for an overload on MPS. `needs`: what composites call in that release, where it is known."""
     letter = table.letter(name, release)
     if letter in (EXPLICIT, IMPLICIT):
         return _composite(table, name, release, needs or {})
     return _PLAIN[letter](table, name)
 
 
-def _composite(table: Table, name: str, release: str, needs: Mapping[str, list[str]]) -> Answer:
+def _composite(table: Table, name: str, release: str, needs: Mapping[str, Needs]) -> Answer:
     """A composite is as good as what it calls; what that is may be known by having been recorded, or by what it was generated from."""
-    base = [table.via[name]] if name in table.via else None
+    base = Needs((table.via[name],)) if name in table.via else None
     called = needs.get(name, needs.get(name.partition(".")[0], base))
     if called is None:
         return Answer("composite", "what it needs was not recorded")
-    lacking = [each for each in called if answer(table, each, release, {}).word in STOPS]
-    if lacking:
-        named = ", ".join(error_name(table, each) for each in lacking)
-        return Answer("no", f"calls {named}")
-    fallen = [each for each in called if answer(table, each, release, {}).word == "cpu-fallback"]
-    if fallen:
-        return Answer("cpu-fallback", f"calls {', '.join(fallen)}")
-    return Answer("composite", f"needs {', '.join(called)}" if called else "needs only what every release has")
+    words = {each: answer(table, each, release, {}).word for each in (*called.always, *called.sometimes)}
+    for word, among in (("no", STOPS), ("cpu-fallback", {"cpu-fallback"})):
+        always, sometimes = ([each for each in part if words[each] in among] for part in (called.always, called.sometimes))
+        if always:
+            return Answer(word, f"calls {_listed(table, always)}")
+        if sometimes:
+            how = "has no kernel" if word == "no" else "runs on the CPU"
+            return Answer("composite", f"some arguments need {_listed(table, sometimes)}, which {how}")
+    named = sorted(words)
+    return Answer("composite", f"needs {', '.join(named)}" if named else "needs only what every release has")
+
+
+def _listed(table: Table, names: Sequence[str]) -> str:
+    return ", ".join(error_name(table, each) for each in names)
 
 
 def error_name(table: Table, name: str) -> str:

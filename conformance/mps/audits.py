@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from packaging.version import Version
+
 from conformance.mps import hazards
-from conformance.mps.answers import STOPS, WORDS, Answer, answer
+from conformance.mps.answers import STOPS, WORDS, Answer, Needs, answer
 from conformance.mps.declarations import EXPLICIT, IMPLICIT
 from conformance.mps.registrations import DIRECT
 from conformance.mps.table import ABSENT, Table
 
 #: Composite operators that pick the device's own kernel: what that is on MPS.
 ON_MPS = {
-    "convolution": ["_mps_convolution"],
-    "convolution_overrideable": ["_mps_convolution"],
-    "_convolution": ["_mps_convolution"],
-    "convolution_backward": ["mps_convolution_backward"],
+    "convolution": Needs(("_mps_convolution",)),
+    "convolution_overrideable": Needs(("_mps_convolution",)),
+    "_convolution": Needs(("_mps_convolution",)),
+    "convolution_backward": Needs(("mps_convolution_backward",)),
 }
 _COMPOSITES = EXPLICIT + IMPLICIT
 
@@ -137,10 +139,14 @@ def _elsewhere(found: Answer, device: str) -> Answer:
 def _look_up(audit: Audit, recording: dict[str, Any], release: str, ask: _Asker, macos: str) -> None:
     parents = {parent for seen in recording["seen"] for parent in seen["inside"]}
     feared = hazards.of(release, macos) if audit.device == "mps" else ()
+    elsewhere = Version(recording["torch"]).base_version != release
     for seen in recording["seen"]:
         if any(ask.letter(parent) in DIRECT for parent in seen["inside"]):
             continue  # a kernel of the device stands in front of it
         found = _found(seen["op"], ask, opened=seen["op"] in parents, called=seen["count"] > 0)
+        gone = [parent for parent in seen["inside"] if elsewhere and ask.letter(parent) == ABSENT]
+        if gone and found is not None and found.word in STOPS:
+            found = Answer("unknown", f"called by {gone[-1]}, which that release has not")
         for hazard in feared:
             about = hazard.seen(seen["flags"], seen["dtypes"]) if hazard.is_about(seen["op"], seen["inside"]) else None
             if about is not None:

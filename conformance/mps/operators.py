@@ -58,7 +58,10 @@ def told(table: Table, text: str, releases: Sequence[str], dtype: str, macos: st
 def _answers(table: Table, name: str, releases: Sequence[str], dtype: str, macos: str) -> Iterator[tuple[str, Answer]]:
     for release in releases:
         if table.letter(name, release) != ABSENT:
-            yield release, _refused(release, dtype, macos) or answer(table, name, release, {**testlists.digest().needs, **ON_MPS})
+            yield (
+                release,
+                _refused(release, dtype, macos) or answer(table, name, release, {**testlists.digest().needs_on(release), **ON_MPS}),
+            )
 
 
 def _refused(release: str, dtype: str, macos: str) -> Answer | None:

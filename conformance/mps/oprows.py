@@ -43,12 +43,12 @@ def rows(observed: Observed | None = None, dtype: str = "float32", table: Table 
     """A row for each operator that a release of the table has, by its plain overload; cells for the releases that have it."""
     table = table or stored()
     digest = testlists.digest()
-    needs = {**digest.needs, **ON_MPS}
+    needs = {release: {**digest.needs_on(release), **ON_MPS} for release in table.releases}
     found = []
     for name in _operators(table):
         seen = (observed or {}).get(name.partition(".")[0], {})
         cells = {
-            release: Cell(answer(table, name, release, needs), agreed(digest.words(name, release, dtype)), seen.get(release, ""))
+            release: Cell(answer(table, name, release, needs[release]), agreed(digest.words(name, release, dtype)), seen.get(release, ""))
             for release in table.releases
             if table.letter(name, release) != ABSENT
         }

@@ -110,7 +110,7 @@ def stops(recording: dict[str, Any], release: str, table: Table, phase: str, mac
 
 
 def _entry(seen: Sequence[Any], ignored: Sequence[str]) -> dict[str, Any]:
-    op, phase, inside, flags, count = seen
+    op, phase, inside, flags, count = seen[:5]
     told = {flag: ["", ""] for flag in flags if flag not in ignored}
     return {"op": op, "phase": phase, "inside": inside, "flags": told, "count": count, "dtypes": [], "site": "", "source": ""}
 

@@ -100,7 +100,8 @@ def _wide(span: Span, width: int) -> Span:
 def _says_something(row: OpRow) -> bool:
     """Whether the row tells more than that the operator decomposes everywhere."""
     return any(
-        cell.registered.word != "composite" or cell.registered.detail.startswith("needs") or cell.observed for cell in row.cells.values()
+        cell.registered.word != "composite" or cell.registered.detail.startswith(("needs", "some")) or cell.observed
+        for cell in row.cells.values()
     )
 
 

@@ -1,6 +1,6 @@
 """The index of the search: words by their first letters, and what they lead to in blocks, so that a page loads only what it needs.
 
-Files are scripts, not JSON: a page that was opened from the file system may load those.
+Files are scripts, not JSON: a page that was opened from the file system may load those. `prefixes` says which of them there are.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def files(view: View, operators: Sequence[OpLine] = ()) -> Iterator[tuple[str, s
     for number, each in enumerate(found):
         for word in sorted(each.words):
             shards[word[:2]][word].append(number)
+    yield "search/prefixes-all.js", _script("prefixes", "all", sorted(shards))
     for prefix, listed in sorted(shards.items()):
         yield f"search/words-{prefix}.js", _script("words", prefix, listed)
 
@@ -69,7 +70,8 @@ def entries(view: View, operators: Sequence[OpLine] = ()) -> Iterator[Entry]:
     for name, text in view.guards.items():
         yield _entry("guard", name, text, addresses.guard(name))
     for each in operators:
-        yield replace(_entry("operator", each.name, "on MPS", addresses.operator(each.name)), answer=each.sentence)
+        called = ("aten", "torch")  # whichever of its names it is asked by: aten::mm, torch.mm
+        yield replace(_entry("operator", each.name, "on MPS", addresses.operator(each.name), called), answer=each.sentence)
     for row in view.rows.values():
         found = _entry("case", row.case, row.title, addresses.case(row.case), _reasons(row))
         yield replace(found, answer=passing(view, row))
@@ -80,9 +82,8 @@ def _reasons(row: Row) -> Iterable[str]:
 
 
 def _entry(kind: str, name: str, about: str, address: str, more: Iterable[str] = ()) -> Entry:
-    words = {
-        word[:_LONGEST_WORD] for text in (name, about, *(() if kind == "case" else (kind,)), *more) for word in _WORD.findall(text.lower())
-    }
+    texts = (name, about, *(() if kind == "case" else (kind,)), *more, name.replace("_", ""))  # rms_norm, and as one word
+    words = {word[:_LONGEST_WORD] for text in texts for word in _WORD.findall(text.lower())}
     return Entry(kind, one_line(name, 200), one_line(about, 200), address, frozenset(words))
 
 

@@ -76,23 +76,29 @@
       document.head.append(script);
     }));
   const BLOCK = 250, SHOWN = 40;
+  // Entry -> how many of the words it holds whole, and not as a beginning alone; and the words that no entry has beside the others.
   const lookUp = async (text) => {
     const words = text.toLowerCase().match(/\d+(?:\.\d+)+|[a-z0-9]+/g) || [];
-    let hits = null; // entry -> how many of the words it holds whole, and not as a beginning alone
+    const prefixes = new Set(await load("prefixes-all"));
+    let hits = null;
+    const missing = [];
     for (const word of words.filter((word) => word.length > 1)) {
-      const shard = (await load(`words-${word.slice(0, 2)}`)) || {};
+      const prefix = word.slice(0, 2);
+      const shard = (prefixes.has(prefix) && (await load(`words-${prefix}`))) || {};
       const begun = word.slice(0, 24);
       const whole = /\.\d+$/.test(begun); // 2.1 is no beginning of 2.10
       const fits = (known) => known.startsWith(begun) && !(whole && /\d/.test(known[begun.length]));
       const found = new Set(Object.keys(shard).filter(fits).flatMap((known) => shard[known]));
       const same = new Set(Object.hasOwn(shard, begun) ? shard[begun] : []);
-      const before = hits;
-      hits = new Map([...found].filter((each) => !before || before.has(each)).map((each) => [each, (before?.get(each) || 0) + same.has(each)]));
+      const both = [...found].filter((each) => !hits || hits.has(each));
+      if (both.length) hits = new Map(both.map((each) => [each, (hits?.get(each) || 0) + same.has(each)]));
+      else missing.push(word);
     }
-    return [...(hits || [])].sort(([a, whole], [b, other]) => other - whole || a - b).map(([number]) => number);
+    const order = [...(hits || [])].sort(([a, whole], [b, other]) => other - whole || a - b);
+    return { hits: order.map(([number]) => number), missing };
   };
   const show = async (text, panel, limit, still) => {
-    const hits = await lookUp(text);
+    const { hits, missing } = await lookUp(text);
     const entries = [];
     for (const number of hits.slice(0, limit)) {
       const block = await load(`entries-${Math.floor(number / BLOCK)}`);
@@ -111,7 +117,8 @@
       list.append(item);
     }
     const many = hits.length > limit;
-    const said = hits.length ? `${hits.length} found${many ? `, the first ${limit} shown` : ""}` : "Nothing found.";
+    const without = missing.length && hits.length ? `Nothing has all of it; without ${missing.join(", ")}: ` : "";
+    const said = hits.length ? `${without}${hits.length} found${many ? `, the first ${limit} shown` : ""}` : "Nothing found.";
     panel.replaceChildren(make("p", { textContent: said }), list);
     if (many) {
       const more = make("button", { type: "button", textContent: "Show all" });
