@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -49,6 +50,7 @@ def assigned() -> Iterator[Assignments]:
 
 
 def _noting(original: Callable[..., None], found: Assignments) -> Callable[..., None]:
+    @functools.wraps(original)  # torch 2.5 and 2.6 look at the signature of register_buffer when a buffer is assigned
     def assign(self: nn.Module, name: str, *given: Any, **named: Any) -> None:
         original(self, name, *given, **named)
         if any(isinstance(each, Tensor) for each in (*given, *named.values())):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from typing import Any
 
 import pytest
@@ -209,6 +210,17 @@ def test_modules_assign_as_before_once_nobody_looks() -> None:
     with pytest.raises(RuntimeError), assigned():
         raise RuntimeError
     assert before == (nn.Module.__setattr__, nn.Module.register_buffer, nn.Module.register_parameter)
+
+
+def test_a_module_that_is_watched_is_asked_as_before() -> None:
+    """torch 2.5 to 2.7 look at the signature of `register_buffer` before they assign a buffer."""
+    before = {way: inspect.signature(getattr(nn.Module, way)) for way in ("__setattr__", "register_buffer", "register_parameter")}
+    with assigned():
+        assert {way: inspect.signature(getattr(nn.Module, way)) for way in before} == before
+        cache = nn.Module()
+        cache.register_buffer("table", torch.ones(2), persistent=False)
+        cache.table = torch.ones(3)
+    assert cache.state_dict() == {}
 
 
 def test_memory_that_nobody_wrote_holds_zeros() -> None:
