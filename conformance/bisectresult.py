@@ -103,9 +103,12 @@ def reproduce(config: Config, found: Found, path: Path | None) -> list[str]:
 
 
 def _neighbour(reading: Reading, release: Release | None, path: Path) -> reproduction.Neighbour:
-    python = release.python if release else reading.cell.cell.python
-    packages = [f"torch=={reading.version}", *(release.pins if release else ())]
-    index = f" --index {release.index_url} --prerelease allow" if release and release.index_url else ""
-    needs = " ".join(f"--with '{package}'" for package in packages)
-    command = f"uv run --no-project --python {python}{index} {needs} {path.name}"
-    return reproduction.Neighbour(str(reading.version), reading.value, reading.evidence, command)
+    return reproduction.neighbour(
+        str(reading.version),
+        reading.value,
+        reading.evidence,
+        python=release.python if release else reading.cell.cell.python,
+        packages=release.pins if release else (),
+        file=path.name,
+        index=release.index_url if release else "",
+    )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from conformance.globalnames import Definition, NotSliceableError, Source, source
+from conformance.globalnames import Definition, NotSliceableError, Source, references, source
 
 
 @dataclass
@@ -51,7 +51,7 @@ def _is_mark(of: Source, name: str) -> bool:
 def _note(found: Marks, of: Source, call: ast.Call) -> None:
     kind = ast.unparse(call.func).rpartition(".")[2]
     if kind == "requires":
-        found.needs += [ast.literal_eval(need) for need in call.args]
+        found.needs += [text for need in call.args for text in _texts(of, need)]
     elif kind == "catches":
         found.idioms.update({str(keyword.arg): (of, keyword.value) for keyword in call.keywords})
     elif kind == "parametrize":
@@ -60,10 +60,20 @@ def _note(found: Marks, of: Source, call: ast.Call) -> None:
         found.parameters.append((tuple(listed), of, call.args[1]))
 
 
+def _texts(of: Source, need: ast.expr) -> list[str]:
+    """What one argument of `requires` names: a text, or with a star before it the texts of a constant (`*opinfo.REQUIREMENTS`)."""
+    value = value_of(of, need.value)[1] if isinstance(need, ast.Starred) else need
+    try:
+        found = ast.literal_eval(value)
+    except ValueError:
+        raise NotSliceableError(f"what it requires is not written down: {ast.unparse(need)}") from None
+    return [found] if isinstance(found, str) else list(found)
+
+
 def value_of(of: Source, expression: ast.expr) -> tuple[Source, ast.expr]:
-    """The expression that a name stands for, with the file that holds it; any other expression is itself."""
-    while isinstance(expression, ast.Name):
-        target = of.target(expression.id)
+    """The expression that a name, or a name of a module of ours, stands for, with the file that holds it; any other is itself."""
+    while isinstance(expression, (ast.Name, ast.Attribute)):
+        target = next((each.target for each in references(of, expression) if each.node is expression), None)
         statement = source(target.path).statements[target.name] if isinstance(target, Definition) else None
         if not isinstance(target, Definition) or not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
             break

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.version import Version
+
 from conformance import __version__
 from conformance.casemarks import Marks, chosen, marks_of
 from conformance.globalnames import Definition, NotSliceableError, Outside, Source, source
@@ -22,12 +24,27 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Neighbour:
-    """One side of a change: the release, what it came to in one word, and what it was measured with."""
+    """One side of a difference: the release, what it came to in one word, what it was measured with, how it is run.
+
+    Without a release it is what the case asks for.
+    """
 
     release: str
     value: str
     evidence: str
     command: str
+
+    @property
+    def who(self) -> str:
+        """Whose answer it is, after `as`."""
+        return f"torch {self.release}" if self.release else "it should be"
+
+
+def neighbour(version: str, value: str, evidence: str, *, python: str, packages: Sequence[str], file: str, index: str = "") -> Neighbour:
+    """The side of a release, with the command that runs the script `file` on it. `index`: where its builds are, if not on PyPI."""
+    needs = " ".join(f"--with '{package}'" for package in (f"torch=={version}", *packages))
+    more = f" --index {index} --prerelease allow" if index else ""
+    return Neighbour(version, value, evidence, f"uv run --no-project --python {python}{more} {needs} {file}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +118,8 @@ def _arguments(gathered: Slice, of: Source, function: ast.FunctionDef, marks: Ma
             yield each.arg, _subject(gathered, wanted)
         elif each.arg in given or each.arg in own:
             yield each.arg, given.get(each.arg) or own[each.arg]
+        elif each.arg in wanted.params and isinstance(each.annotation, ast.Name) and each.annotation.id == "str":
+            yield each.arg, repr(wanted.params[each.arg])  # from rows that the file makes while it is collected
         else:
             raise NotSliceableError(f"the fixture {each.arg} is not known")
 
@@ -188,7 +207,7 @@ def _after_imports(template: str, start: str) -> str:
 
 
 def _constants(wanted: Wanted) -> str:
-    before, after = ((each.release, each.value) for each in (wanted.before, wanted.after))
+    before, after = ((each.who, each.value) for each in (wanted.before, wanted.after))
     return f"OBSERVATION = {wanted.observation!r}\nBEFORE, AFTER = {before!r}, {after!r}\nOBSERVED: dict[str, Any] = {{}}"
 
 
@@ -199,15 +218,24 @@ def _label(path: Path) -> str:
     return path.name
 
 
+def _about(wanted: Wanted) -> str:
+    """The first line: what differs, and where."""
+    what = f"observation {wanted.observation!r}" if wanted.observation else "verdict"
+    if not wanted.before.release:
+        return f"{wanted.case}: its {what} is {wanted.after.value} on torch {wanted.after.release}."
+    older, newer = sorted((wanted.before.release, wanted.after.release), key=Version)
+    return f"{wanted.case}: its {what} changes between torch {older} and {newer}."
+
+
 def _head(of: Source, wanted: Wanted) -> str:
     """What the script is about, what was measured, how it is run."""
     title = (ast.get_docstring(_function(of, wanted.case)) or wanted.case).replace('"""', "'''").replace("\\", "\\\\")
-    what = f"observation {wanted.observation!r}" if wanted.observation else "verdict"
-    rows = [f"  torch {each.release}: {each.value}  ({each.evidence})" for each in (wanted.before, wanted.after)]
-    runs = [f"  {each.command}" for each in (wanted.before, wanted.after)]
+    sides = [each for each in (wanted.before, wanted.after) if each.release]
+    rows = [f"  torch {each.release}: {each.value}  ({each.evidence})" for each in sides]
+    runs = [f"  {each.command}" for each in sides]
     return "\n".join(
         [
-            f"{wanted.case}: its {what} changes between torch {wanted.before.release} and {wanted.after.release}.",
+            _about(wanted),
             "",
             title,
             "",
@@ -217,7 +245,7 @@ def _head(of: Source, wanted: Wanted) -> str:
             "Run it with plain Python and torch, for example:",
             *runs,
             "",
-            "It ends with 0 where this torch answers as before the change, with 1 as after it, with 2 as neither.",
+            f"It ends with 0 where the answer is as {wanted.before.who}, with 1 as {wanted.after.who}, with 2 as neither.",
             f"Written by torch-conformance {__version__}, schema {SCHEMA}, from {_label(of.path)}; nothing of it is needed to run this.",
             "",
         ]

@@ -140,7 +140,7 @@ def test_bits_that_change_are_found_without_being_named(project: Path) -> None:
     assert f"{CASE} on cpu: observation bits\nchanges at torch 2.12.1, last as before on 2.11.0\n" in done.stdout
     assert "0 measured now in 0 s, 0 environments made" in done.stdout
     script = (project / "reports" / "bisect" / "init.initialiser_repeats-float32-trunc_normal_.py").read_text(encoding="utf-8")
-    assert "BEFORE, AFTER = ('2.11.0', 'aaaa'), ('2.12.1', 'bbbb')" in script
+    assert "BEFORE, AFTER = ('torch 2.11.0', 'aaaa'), ('torch 2.12.1', 'bbbb')" in script
     assert "import conformance" not in script
     assert "from conformance" not in script
 

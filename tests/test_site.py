@@ -212,7 +212,7 @@ def test_a_model_has_its_whole_story() -> None:
 def test_search_finds_by_id_title_and_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searchindex, "BLOCK", 2)
     made = site(grid(GRID))
-    found: dict[str, dict[str, Any]] = {"words": {}, "entries": {}}
+    found: dict[str, dict[str, Any]] = {"prefixes": {}, "words": {}, "entries": {}}
     for address, text in made.items():
         if address.startswith("search/"):
             kind, key, value = json.loads(f"[{text.removeprefix('conformanceSearch(').removesuffix(');' + chr(10))}]")
@@ -222,6 +222,8 @@ def test_search_finds_by_id_title_and_reason(monkeypatch: pytest.MonkeyPatch) ->
     assert [named[number] for number in found["words"]["tr"]["trace"]] == ["trace", "is_tracing", "trace.y"]
     assert [named[number] for number in found["words"]["rm"]["rms"]] == ["rms_norm"]
     assert "2.11.0" in named[found["words"]["to"]["torch"][0]]
+    assert [named[number] for number in found["words"]["rm"]["rmsnorm"]] == ["rms_norm"]
+    assert found["prefixes"]["all"] == sorted(found["words"])
 
 
 def test_pages_are_self_contained_small_in_script_and_sound() -> None:

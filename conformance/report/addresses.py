@@ -25,6 +25,11 @@ def case(name: str) -> str:
     return f"cases/{slug(name)}.html"
 
 
+def script(name: str) -> str:
+    """The script that shows what one case shows, with plain Python and torch."""
+    return f"scripts/{slug(name)}.py"
+
+
 def fragment(name: str) -> str:
     """The fragment of one case, for an iframe."""
     return f"fragments/{slug(name)}.html"

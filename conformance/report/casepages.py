@@ -17,6 +17,7 @@ from conformance.incell.verdicts import Verdict
 from conformance.report import addresses
 from conformance.report.plots import Plot
 from conformance.report.rendering import render
+from conformance.report.scripts import Script, script
 from conformance.report.timeline import Span, Timeline, timelines
 from conformance.report.upstream import issue
 from conformance.report.view import Row, View
@@ -56,10 +57,14 @@ def case_pages(view: View) -> Iterator[tuple[str, str]]:
         variants[row.function].append(row)
     for row in view.rows.values():
         address = addresses.case(row.case)
-        yield address, _page(view, row, variants[row.function], address)
+        column, record = _telling(view, row)
+        standalone = script(view, row, column, record)
+        yield address, _page(view, row, variants[row.function], address, standalone)
+        if standalone is not None:
+            yield standalone.address, standalone.text
 
 
-def _page(view: View, row: Row, variants: list[Row], address: str) -> str:
+def _page(view: View, row: Row, variants: list[Row], address: str, standalone: Script | None) -> str:
     lines = [line for line in timelines(view, row) if line.known]
     column, record = _telling(view, row)
     seen = list(_observed(view, row))
@@ -83,7 +88,8 @@ def _page(view: View, row: Row, variants: list[Row], address: str) -> str:
         output=str(record["output_tail"])[-OUTPUT:],
         command=command(column.cell, row.case),
         twins=f"{command(column.cell, row.case)} --twins",
-        issue=issue(column, row, record, lines, source) if Verdict(record["verdict"]).deviates else "",
+        script=standalone,
+        issue=issue(column, row, record, lines, source, standalone) if Verdict(record["verdict"]).deviates else "",
     )
 
 

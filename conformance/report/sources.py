@@ -54,11 +54,12 @@ class CaseSource:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of cases as text."""
+    """One file of cases as text, and where it was read from."""
 
     file_case: str
     file: str
     text: str
+    path: Path | None = None
 
 
 def read_files(files: Iterable[CaseFile]) -> list[SourceFile]:
@@ -69,7 +70,7 @@ def read_files(files: Iterable[CaseFile]) -> list[SourceFile]:
             text = file.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             continue
-        found.append(SourceFile(file.case, file.path.relative_to(file.root).as_posix(), text))
+        found.append(SourceFile(file.case, file.path.relative_to(file.root).as_posix(), text, file.path))
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
+from pathlib import Path
 
 from packaging.version import Version
 
@@ -69,6 +70,12 @@ class View:
     def sources(self) -> Mapping[str, CaseSource]:
         """`family.name` -> the source of that case function."""
         return case_sources(self.files)
+
+    @cached_property
+    def paths(self) -> dict[str, Path]:
+        """`family.name` -> the file of that case function, where it is at hand."""
+        files = {file.file_case: file.path for file in self.files}
+        return {name: path for name, source in self.sources.items() if (path := files.get(source.file_case)) is not None}
 
     @cached_property
     def groups(self) -> list[Group]:

@@ -1,4 +1,4 @@
-"""How a single-file reproduction runs its case and says which of two releases this one answers like."""
+"""How a single-file reproduction runs its case and says which of two answers this torch gives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 #: What is compared: the observation of this name, or the verdict where it is empty.
 OBSERVATION = ""
-#: What the two releases came to, the older first.
+#: Who answers so, and the answer: a release each, or what the case asks for and a release that does not do it.
 BEFORE, AFTER = ("", ""), ("", "")
 OBSERVED: dict[str, Any] = {}
 
@@ -70,7 +70,7 @@ def told(observed: Any) -> str:
 
 
 def main() -> int:
-    """Run the case, print what it came to; 0 as before the change, 1 as after it, 2 as neither."""
+    """Run the case, print what it came to; 0 as the first of the two, 1 as the second, 2 as neither."""
     torch.set_num_threads(1)
     verdict, reason = outcome()
     print(f"torch {torch.__version__}: {verdict}" + (f": {reason.splitlines()[0]}" if reason else ""))
@@ -78,11 +78,11 @@ def main() -> int:
         print(f"  {name} = {told(observed)}")
     absent = f"none ({verdict})"
     found = (told(OBSERVED[OBSERVATION]) if OBSERVATION in OBSERVED else absent) if OBSERVATION else verdict
-    for code, (release, value) in enumerate((BEFORE, AFTER)):
+    for code, (who, value) in enumerate((BEFORE, AFTER)):
         if found == value:
-            print(f"as torch {release}, {'before' if code == 0 else 'after'} the change")
+            print(f"as {who}")
             return code
-    print(f"as neither: torch {BEFORE[0]} gave {BEFORE[1]}, torch {AFTER[0]} gave {AFTER[1]}")
+    print(f"as neither: not {BEFORE[1]} as {BEFORE[0]}, not {AFTER[1]} as {AFTER[0]}")
     return 2
 
 

@@ -71,34 +71,30 @@
   window.conformanceSearch = (kind, key, value) => (loaded[`${kind}-${key}`] = value);
   const load = (name) =>
     (load[name] ??= new Promise((resolve) => {
-      const script = make("script", { src: `${root}search/${name}.js` });
-      script.onload = script.onerror = () => resolve(loaded[name]);
-      document.head.append(script);
+      const done = () => resolve(loaded[name]);
+      document.head.append(make("script", { src: `${root}search/${name}.js`, onload: done, onerror: done }));
     }));
   const BLOCK = 250, SHOWN = 40;
-  // Entry -> how many of the words it holds whole, and not as a beginning alone; and the words that no entry has beside the others.
+  // Entries, those first that hold most words whole; and the words that none has beside the others.
   const lookUp = async (text) => {
-    const words = text.toLowerCase().match(/\d+(?:\.\d+)+|[a-z0-9]+/g) || [];
-    const prefixes = new Set(await load("prefixes-all"));
-    let hits = null;
-    const missing = [];
-    for (const word of words.filter((word) => word.length > 1)) {
-      const prefix = word.slice(0, 2);
-      const shard = (prefixes.has(prefix) && (await load(`words-${prefix}`))) || {};
-      const begun = word.slice(0, 24);
-      const whole = /\.\d+$/.test(begun); // 2.1 is no beginning of 2.10
-      const fits = (known) => known.startsWith(begun) && !(whole && /\d/.test(known[begun.length]));
-      const found = new Set(Object.keys(shard).filter(fits).flatMap((known) => shard[known]));
-      const same = new Set(Object.hasOwn(shard, begun) ? shard[begun] : []);
-      const both = [...found].filter((each) => !hits || hits.has(each));
-      if (both.length) hits = new Map(both.map((each) => [each, (hits?.get(each) || 0) + same.has(each)]));
-      else missing.push(word);
+    const there = await load("prefixes-all"), missing = [];
+    let hits = new Map();
+    for (const word of text.toLowerCase().match(/\d+(?:\.\d+)+|[a-z0-9]{2,}/g) || []) {
+      const prefix = word.slice(0, 2), begun = word.slice(0, 24), first = !hits.size;
+      const shard = (there?.includes(prefix) && (await load(`words-${prefix}`))) || {};
+      const longer = /\.\d+$/.test(begun) ? /^\D/ : /./; // 2.1 is no beginning of 2.10
+      const both = new Map();
+      for (const [known, numbers] of Object.entries(shard)) {
+        const same = known === begun;
+        if (!same && !(known.startsWith(begun) && longer.test(known.slice(begun.length)))) continue;
+        for (const each of numbers) if (first || hits.has(each)) both.set(each, Math.max(both.get(each) || 0, (hits.get(each) || 0) + same));
+      }
+      both.size ? (hits = both) : missing.push(word);
     }
-    const order = [...(hits || [])].sort(([a, whole], [b, other]) => other - whole || a - b);
-    return { hits: order.map(([number]) => number), missing };
+    return [[...hits].sort(([a, whole], [b, other]) => other - whole || a - b).map(([number]) => number), missing.join(", ")];
   };
   const show = async (text, panel, limit, still) => {
-    const { hits, missing } = await lookUp(text);
+    const [hits, missing] = await lookUp(text);
     const entries = [];
     for (const number of hits.slice(0, limit)) {
       const block = await load(`entries-${Math.floor(number / BLOCK)}`);
@@ -107,19 +103,16 @@
     if (!still()) return;
     const list = make("ol");
     for (const [kind, name, about, address, answer] of entries) {
-      const link = make("a", { href: root + address, textContent: name });
-      const item = make("li");
-      item.append(make("b", { textContent: kind }), " ", link, " ");
-      const told = make("span", { className: "at" });
+      const item = make("li"), told = make("span", { className: "at" });
       about.split("`").forEach((part, place) => told.append(place % 2 ? make("code", { textContent: part }) : part));
-      item.append(told);
+      item.append(make("b", { textContent: kind }), " ", make("a", { href: root + address, textContent: name }), " ", told);
       if (answer) item.append(make("span", { className: "answer", textContent: answer }));
       list.append(item);
     }
     const many = hits.length > limit;
-    const without = missing.length && hits.length ? `Nothing has all of it; without ${missing.join(", ")}: ` : "";
-    const said = hits.length ? `${without}${hits.length} found${many ? `, the first ${limit} shown` : ""}` : "Nothing found.";
-    panel.replaceChildren(make("p", { textContent: said }), list);
+    const without = missing && `Nothing has all of it; without ${missing}: `;
+    const textContent = hits.length ? `${without}${hits.length} found${many ? `, the first ${limit} shown` : ""}` : "Nothing found.";
+    panel.replaceChildren(make("p", { textContent }), list);
     if (many) {
       const more = make("button", { type: "button", textContent: "Show all" });
       more.addEventListener("click", () => show(text, panel, Infinity, still));
@@ -130,15 +123,13 @@
   for (const form of every(".search")) {
     const { q } = form.elements;
     const panel = document.getElementById("found");
-    const whole = form.classList.contains("all");
     const run = () => {
       const text = q.value.trim();
-      if (text.length < 2) return panel.replaceChildren();
-      return show(text, panel, SHOWN, () => q.value.trim() === text);
+      return text.length < 2 ? panel.replaceChildren() : show(text, panel, SHOWN, () => q.value.trim() === text);
     };
     form.hidden = false;
     q.addEventListener("input", run);
-    if (whole) {
+    if (form.classList.contains("all")) {
       const read = () => ((q.value = new URLSearchParams(location.search).get("q") || ""), run());
       addEventListener("pageshow", read);
     } else {
@@ -151,12 +142,9 @@
   for (const box of every(".copy")) {
     const button = make("button", { type: "button", textContent: "Copy" });
     button.addEventListener("click", async () => {
-      const text = box.querySelector("pre").textContent;
-      const range = document.createRange();
-      range.selectNodeContents(box.querySelector("pre"));
-      getSelection().removeAllRanges();
-      getSelection().addRange(range);
-      const done = await navigator.clipboard.writeText(text).then(() => true, () => document.execCommand("copy"));
+      const pre = box.querySelector("pre");
+      getSelection().selectAllChildren(pre);
+      const done = await navigator.clipboard.writeText(pre.textContent).then(() => true, () => document.execCommand("copy"));
       button.textContent = done ? "Copied" : "Press Ctrl+C";
     });
     box.append(button);
