@@ -167,7 +167,7 @@ def test_outer_change_is_seen(compiled_by: Code, form: str, device: torch.device
     """What a function reads from around it, a global, a class, a closure, a default, the environment, is read anew at each call.
 
     pytorch/pytorch#108898, pytorch/pytorch#176851 (class attributes), pytorch/pytorch#178401 (defaults), pytorch/pytorch#189027 (the
-    environment, baked in silence).
+    environment, baked in silence since 2.9). Functions since 2.4; class attributes not on 2.4 to 2.11, defaults not on 2.0 and 2.9 to 2.11.
     """
     code, restore, change = OF_GLOBALS[form]
     try:

@@ -192,7 +192,8 @@ def forgets_contexts(code: Code, **options: Any) -> Any:
 def test_context_is_entered_and_left(compiled_by: Code, form: str, between: Code, device: torch.device, observe: Observe) -> None:
     """Values, dtypes and gradients inside and behind a context manager are eager's, with a graph break inside it too; nothing leaks.
 
-    pytorch/pytorch#100241, pytorch/pytorch#93890. 2.0 to 2.15 for torch's own contexts.
+    pytorch/pytorch#100241, pytorch/pytorch#93890. 2.0 to 2.15 for torch's own contexts, a function
+    decorated by `no_grad` since 2.8; `contextlib.nullcontext` since 2.9, with a break inside since 2.14.
     """
     if "autocast" in form and device.type != "cpu":
         pytest.skip("the CPU's autocast")

@@ -88,7 +88,7 @@ def drops_gradients(code: Code, **options: Any) -> Any:
 def test_gradients_are_eagers(compiled_by: Code, form: str, backend: str, device: torch.device, observe: Observe) -> None:
     """Gradients of inputs and parameters through compiled code are eager's, accumulated over two calls.
 
-    pytorch/pytorch#91665 (hooks); own observation for the others. 2.0 to 2.15.
+    pytorch/pytorch#91665 (hooks); own observation for the others. 2.0 to 2.15; with a checkpoint since 2.1.
     """
     module = fill(Two()).to(device)
     module.form = form

@@ -55,7 +55,7 @@ HOOKS: dict[str, Code] = {
 def test_late_hook_is_seen(compiled_by: Code, form: str, device: torch.device, observe: Observe) -> None:
     """A hook registered after the first compiled call runs in the second.
 
-    pytorch/pytorch#117758, pytorch/pytorch#115750, pytorch/pytorch#117265.
+    pytorch/pytorch#117758, pytorch/pytorch#115750, pytorch/pytorch#117265. Seen on no release; of the whole since 2.1.
     """
     x = uniform((2, 3)).to(device).requires_grad_()
     inputs = {"before": call(x), "after": call(x, before=HOOKS[form])}
@@ -110,7 +110,7 @@ def loses_hooks(code: Code, **options: Any) -> Any:
 def test_early_hook_runs(compiled_by: Code, form: str, device: torch.device, observe: Observe) -> None:
     """A hook registered before the first compiled call runs in each, and answers and gradients are eager's.
 
-    pytorch/pytorch#91665, pytorch/pytorch#98371.
+    pytorch/pytorch#91665, pytorch/pytorch#98371. 2.0 to 2.15; a hook of the whole that was compiled since 2.1.
     """
     module = fill(Two()).to(device)
     HOOKS[form](module)

@@ -141,7 +141,8 @@ def widens_result(code: Code, **options: Any) -> Any:
 def test_numpy_round_trip(compiled_by: Code, form: str, device: torch.device, observe: Observe) -> None:
     """A way through numpy and back gives eager's numbers and dtypes.
 
-    pytorch/pytorch#109604, pytorch/pytorch#105052, pytorch/pytorch#95849. 2.1 to 2.15 in one graph; on 2.0 by breaks.
+    pytorch/pytorch#109604, pytorch/pytorch#105052, pytorch/pytorch#95849. 2.1 to 2.15 in one graph,
+    random numbers since 2.2; on 2.0 by breaks, but for a sine, which raises.
     """
     pytest.importorskip("numpy")
     if device.type != "cpu":

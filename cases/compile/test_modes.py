@@ -62,7 +62,7 @@ def _modes_back() -> None:
 def test_mode_is_seen(compiled_by: Code, form: str, device: torch.device, observe: Observe) -> None:
     """eval(), a cast, frozen weights, the default dtype or the grad mode, changed after compilation, change the next answer.
 
-    pytorch/pytorch#105653, pytorch/pytorch#109458, pytorch/pytorch#184405.
+    pytorch/pytorch#105653, pytorch/pytorch#109458, pytorch/pytorch#184405. 2.0 to 2.15; the default dtype since 2.2.
     """
     x = uniform((3, 4)).to(device)
     module = _reading_default_dtype if form == "default_dtype" else Network().to(device)

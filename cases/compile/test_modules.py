@@ -102,7 +102,7 @@ def flag_of_wrapper(compiled: Any) -> bool:
 def test_flag_of_wrapper_is_true(read: Code, device: torch.device) -> None:
     """A model that was in eval mode when it was compiled says so by the wrapper's own flag.
 
-    pytorch/pytorch#122414, JIA-Lab-research/LongLoRA#127. Until it was passed on, a new wrapper says that it trains.
+    pytorch/pytorch#122414, JIA-Lab-research/LongLoRA#127. Since 2.5; until it was passed on, a new wrapper says that it trains.
     """
     with compiling(_model(device)) as (compiled, _):
         assert read(compiled) is False

@@ -116,7 +116,7 @@ OBJECTS: dict[str, Code] = {
 def test_object_does_what_it_does(compiled_by: Code, form: str, device: torch.device, observe: Observe) -> None:
     """Methods, properties, `super()` and magic methods of objects passed in give in compiled code what they give in eager code.
 
-    pytorch/pytorch#176599, pytorch/pytorch#106125; own observation for the others. 2.0 to 2.15.
+    pytorch/pytorch#176599, pytorch/pytorch#106125; own observation for the others. 2.0 to 2.15; `==` raises on 2.1 to 2.3.
     """
     x = uniform((3,)).to(device)
     inputs: dict[str, Call] = {f"n{n}": call(x, Derived(n)) for n in (2, 3, 5)}

@@ -56,7 +56,7 @@ def draws_once(code: Code, **options: Any) -> Any:
 def test_draws_follow_the_seed(compiled_by: Code, form: str, backend: str, device: torch.device, observe: Observe) -> None:
     """Under one seed compiled code draws what eager code draws, call after call, without inductor.
 
-    pytorch/pytorch#118735: with inductor this holds only with `fallback_random`. 2.0 to 2.15.
+    pytorch/pytorch#118735: with inductor this holds only with `fallback_random`. 2.0 to 2.15; multinomial since 2.1.
     """
     x = uniform((8,)).to(device)
     inputs = {f"call{i}": (x,) for i in range(3)}
@@ -84,7 +84,7 @@ def _shuffled() -> list[int]:
 def test_python_random_is_drawn(compiled_by: Code, form: str, device: torch.device, observe: Observe) -> None:
     """Python's `random` inside compiled code is drawn anew at each call, in the stream that eager code has.
 
-    pytorch/pytorch#133725, pytorch/pytorch#185961. 2.0 to 2.15.
+    pytorch/pytorch#133725, pytorch/pytorch#185961. 2.1 to 2.15; `shuffle` not on 2.14 and 2.15, of the others `choice` alone on 2.0.
     """
     inputs = {f"call{i}": (torch.ones(2, device=device),) for i in range(4)}
     check_compiled(SOURCES[form], inputs, observe, compiled_by=compiled_by, fresh=lambda: random.seed(0))

@@ -63,8 +63,8 @@ def combine_natively(query: Tensor, key: Tensor, value: Tensor, padding: Tensor)
 def test_causal_and_padding_native(attend: Attend, device: torch.device) -> None:
     """torch's own attention takes a causal flag and a mask together.
 
-    pytorch/pytorch#101531, pytorch/pytorch#118972: documented to raise. Observed here on the CPU: refused from 2.0 to 2.2 and in
-    2.15, combined in 2.3 to 2.13.
+    pytorch/pytorch#101531, pytorch/pytorch#118972: documented to raise. Observed here on the CPU: refused from 2.0 to 2.2 and
+    since 2.14, combined in 2.3 to 2.13.
     """
     query, key, value = heads(device)
     seen = torch.ones(5, 5, dtype=torch.bool, device=device)

@@ -134,7 +134,7 @@ def test_gradients_after_no_grad(run: Callable[..., Tensor], device: torch.devic
 def test_gradients_after_no_grad_native(run: Callable[..., Tensor], device: torch.device) -> None:
     """`torch.autocast` keeps the gradients of weights that were used under `no_grad` first.
 
-    pytorch/pytorch#112583, fixed by pytorch/pytorch#165068. Lost from 1.13 to 2.9, kept on 2.11 and later, observed here.
+    pytorch/pytorch#112583, fixed by pytorch/pytorch#165068. Lost from 1.13 to 2.10, kept since 2.11, observed here.
     """
     _check_gradients_survive(run, lambda: torch.autocast(device.type, dtype=torch.bfloat16), device)
 

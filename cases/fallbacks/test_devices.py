@@ -76,7 +76,7 @@ def test_default_device_native(where: Where) -> None:
 def test_default_device_unset_native() -> None:
     """After `set_default_device(None)` the default device is the CPU again, and can be asked for.
 
-    Observed here: `torch.get_default_device` raises AttributeError then on 2.4 to 2.8; right on 2.9 and later.
+    Observed here: `torch.get_default_device` raises AttributeError then on 2.3 to 2.9; right since 2.10.
     """
     torch.set_default_device("meta")
     try:

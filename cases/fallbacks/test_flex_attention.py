@@ -199,7 +199,7 @@ def test_flex_blind_row(attend: Attend, device: torch.device) -> None:
 def test_flex_gradient_native(device: torch.device) -> None:
     """flex_attention has gradients.
 
-    Observed here on the CPU: NotImplementedError on 2.11 and later, right from 2.6 to 2.9.
+    Observed here on the CPU: NotImplementedError on 2.11 and later, right from 2.5 to 2.10.
     """
     query, key, value = (x.requires_grad_() for x in heads(device, length=16, cached=16))
     _flex(query, key, value).sum().backward()

@@ -165,7 +165,7 @@ def test_rms_norm_large_float16(norm: Norm, device: torch.device) -> None:
 def test_rms_norm_large_float16_native(norm: Norm, device: torch.device) -> None:
     """`F.rms_norm` of activations of 300 in float16 gives 1.
 
-    Observed here on the CPU: 0 on 2.4, right on 2.6 and later.
+    Observed here on the CPU: 0 on 2.4 and 2.5, right since 2.6.
     """
     _check_large(norm, device)
 

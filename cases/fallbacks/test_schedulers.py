@@ -130,7 +130,7 @@ def test_rates_are_numbers(read: Callable[[Any], list[Any]]) -> None:
 def test_rates_of_plateau_native() -> None:
     """`get_last_lr` of a ReduceLROnPlateau that has not stepped is its optimizer's rate.
 
-    Observed here: the method is missing until 2.1, raises on 2.2, and is right on 2.4 and later.
+    Observed here: the method is missing until 2.1, raises on 2.2, and is right since 2.3.
     """
     assert lr_scheduler.ReduceLROnPlateau(sgd()).get_last_lr() == [0.5]
 
@@ -169,7 +169,7 @@ def test_tensor_rate_is_not_shared(make: Callable[[torch.Tensor], torch.optim.Op
 def test_tensor_rate_native() -> None:
     """A rate given as a tensor stays as it was with its owner.
 
-    Observed here: a scheduler writes into it on 2.4 and later, so two optimizers that share one decay twice; not until 2.2.
+    Observed here: a scheduler writes into it since 2.4, so two optimizers that share one decay twice; not until 2.3.
     """
     _check_rate_kept(sgd)
 

@@ -142,7 +142,7 @@ def swallowed_there(form: str) -> Code:
 def test_raise_in_a_submodule_native(choose: Code, form: str, device: torch.device) -> None:
     """A plain `raise` under `is_compiling()` in a submodule of what was compiled reaches the caller.
 
-    karpathy/nanochat#520. Asked by an imported name it fires until 2.2 and never since 2.4: the table grows in silence.
+    karpathy/nanochat#520. Asked by an imported name it fires until 2.3 and never since 2.4: the table grows in silence.
     """
     _check(choose(form)(4, rows=8, device=device), device)
 

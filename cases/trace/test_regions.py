@@ -168,8 +168,9 @@ PROGRAMS: dict[str, Callable[[nn.Module, Tensor], Code]] = {
 def test_autocast_is_part_of_the_program(build: Callable[[], nn.Module], capture: str, device: torch.device) -> None:
     """A block of autocast is part of the program: its layers answer in bfloat16, those behind it in float32.
 
-    pytorch/pytorch#131829, pytorch/pytorch#140589, pytorch/pytorch#151001. Traced on 1.13 to 2.15. Exported on 2.4: strict refuses the
-    block, the other mode drops it in silence; right since, but for strict programs that refuse their own input on 2.13.
+    pytorch/pytorch#131829, pytorch/pytorch#140589, pytorch/pytorch#151001. Traced on 1.13 to 2.15. Exported, not strict:
+    dropped in silence on 2.4 and 2.5, right since. Strict: refused on 2.4, dropped in silence on 2.6 and 2.7, and since 2.8 the program
+    refuses its own input.
     """
     x = _example(device)
     program = PROGRAMS[capture](build().to(device), x)
