@@ -209,3 +209,40 @@ def test_gelu_backward_minds_strides_native(differentiate: Callable[..., Tensor]
     is oneDNN's, of pytorch/pytorch#58525.
     """
     _check_gelu(differentiate, layout, device)
+
+
+def copies_first(x: Tensor, name: str) -> Tensor:
+    """The rows side by side in memory, then the median along them."""
+    return getattr(x.contiguous(), name)(0).values
+
+
+def is_a_column_late(x: Tensor, name: str) -> Tensor:
+    """The median of the column before."""
+    return getattr(x.contiguous().roll(1, 1), name)(0).values
+
+
+def _check_median(values: Tensor, row: Tensor) -> None:
+    assert torch.equal(values.cpu(), row.cpu()), f"the median of equal rows {row.tolist()} is {values.tolist()}"
+
+
+@values
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+@catches(is_a_column_late, median=copies_first)
+def test_median_of_a_repeated_row(median: Callable[[Tensor, str], Tensor], name: str, device: torch.device) -> None:
+    """The median along an axis that is one row again and again is that row, where the row is copied out first.
+
+    Own observation, by the sweep of operators: without the copy the kernel of the CPU reads beyond the row. 1.13 to 2.15.
+    """
+    row = torch.tensor([1.0, 2.0, 30.0, 40.0]).to(device)
+    _check_median(median(row.expand(3, 4), name), row)
+
+
+@values
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_median_of_a_repeated_row_native(name: str, device: torch.device) -> None:
+    """`torch.median` along an axis that was expanded (stride 0) is the row that is repeated there.
+
+    Own observation, by the sweep of operators: on the CPU it reads memory beyond the row, in silence, on 2.0 to 2.15.
+    """
+    row = torch.tensor([1.0, 2.0, 30.0, 40.0]).to(device)
+    _check_median(getattr(row.expand(3, 4), name)(0).values, row)

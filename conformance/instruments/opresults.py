@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -55,9 +56,15 @@ def _strides(x: Tensor) -> list[int]:
     return [stride for size, stride in zip(x.shape, x.stride()) if size > 1 and x.numel()]
 
 
-def numbers_off(got: Tensor, wide: Tensor, same: Tensor) -> str:
+def coarsest(arguments: Sequence[Tensor]) -> float:
+    """The tolerance of the coarsest float among them; 0 where there is none."""
+    return max((TOLERANCE[x.dtype] for x in arguments if x.dtype in TOLERANCE), default=0.0)
+
+
+def numbers_off(got: Tensor, wide: Tensor, same: Tensor, coarse: float = 0.0) -> str:
     """How a result differs from `wide`, the CPU's in float64, and `same`, the CPU's in its own dtype; empty where it does not.
 
+    `coarse`: the tolerance of the coarsest argument, whose rounding the result may have (float64 beside float32 weights).
     Whole numbers and truth values must be one of the two. Elsewhere than on the CPU a float may be off by a few times what the CPU is.
     """
     foreign = got.device.type != "cpu"
@@ -67,7 +74,7 @@ def numbers_off(got: Tensor, wide: Tensor, same: Tensor) -> str:
     if not (got.is_floating_point() or got.is_complex()):
         right = (got == wide) | (got == same) if wide.shape == same.shape else got == same
         return "" if bool(right.all()) else _told(got, wide, ~right)
-    tolerance = TOLERANCE[got.dtype]
+    tolerance = max(TOLERANCE[got.dtype], coarse)
     if got.is_complex():
         wide = wide.to(torch.complex128)
         got, wide, same = (torch.view_as_real(x.to(torch.complex128)) for x in (got, wide.to(got.dtype), same))
