@@ -14,6 +14,7 @@ from packaging.version import Version
 from conformance import __version__
 from conformance.casemarks import Marks, chosen, marks_of
 from conformance.globalnames import Definition, NotSliceableError, Outside, Source, source
+from conformance.incell import features
 from conformance.slicing import Slice
 
 _PACKAGE = Path(__file__).parent
@@ -151,18 +152,17 @@ def _subject(gathered: Slice, wanted: Wanted) -> str:
 
 def _lack(gathered: Slice, need: str, device: str) -> str:
     """The expression that tells why a need is not met, as incell/features.py does; empty text where it is."""
-    features = _INCELL / "features.py"
-    kind, arguments = "", repr(need)
+    file, kind, arguments = _INCELL / "features.py", "", repr(need)
     if need in ("compile", "export"):
         kind, arguments = f"_lacks_{need}", ""
     elif need.startswith("torch."):
         kind = "_lacks_attribute"
-    elif need.isidentifier():
+    elif need in features.DTYPES:
         kind, arguments = "_lacks_dtype", f"{need!r}, {device!r}"
     else:
         kind = "_lacks_package"
-    gathered.add(Definition(features, kind), kind)
-    return f"{gathered.names[Definition(features, kind)]}({arguments})"
+    gathered.add(Definition(file, kind), kind)
+    return f"{gathered.names[Definition(file, kind)]}({arguments})"
 
 
 def _call(name: str, arguments: Sequence[str], fixtures: Sequence[ast.FunctionDef], device: str) -> list[str]:

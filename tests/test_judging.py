@@ -124,6 +124,18 @@ def test_blame_is_the_innermost_line_of_the_case(cases: tuple[ModuleType, tuple[
     assert "_error" not in outcome.trace
 
 
+def test_cases_that_lie_in_the_models_project_speak_for_themselves(cases: tuple[ModuleType, tuple[str, ...]]) -> None:
+    """A checkout of the tool in the user's project: what its cases claim is no error of the model."""
+    module, roots = cases
+    project = (str(Path(roots[0]).parent) + "/",)
+    outcome = judge(_error(module.asserts), "call", roots, project)
+    assert (outcome.verdict, outcome.reason) == (Verdict.WRONG, "one is not two")
+    loud = judge(_error(module.library_asserts), "call", roots, project)
+    assert loud.verdict is Verdict.RAISES
+    assert loud.blame is not None
+    assert loud.blame["file"].endswith("site/library.py")
+
+
 def test_a_long_message_keeps_whole_lines_of_both_its_ends() -> None:
     middle = "\n".join(f"/home/somebody/frame_{number}.py" for number in range(1000))
     outcome = judge(RuntimeError(f"The following operation failed in the TorchScript interpreter\n{middle}\nsizes differ"), "call", ("/",))

@@ -12,18 +12,18 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 _ATTRIBUTE = re.compile(r"torch(\.\w+)+")
-_DTYPES = ("float64", "float16", "bfloat16", "complex64", "complex128", "int64", "float8_e4m3fn")
+DTYPES = ("float64", "float16", "bfloat16", "complex64", "complex128", "int64", "float8_e4m3fn")
 
 
 def is_package(need: str) -> bool:
     """Whether `need` is a requirement that an installer must provide, rather than something to be looked for in torch."""
-    if need in _FEATURES or need in _DTYPES or _ATTRIBUTE.fullmatch(need):
+    if need in _FEATURES or need in DTYPES or _ATTRIBUTE.fullmatch(need):
         return False
     try:
         return Requirement(need).name.lower() not in ("torch", "python")
     except InvalidRequirement as error:
         raise ValueError(
-            f"requires({need!r}): neither a feature ({', '.join((*_FEATURES, *_DTYPES))}), a torch attribute nor a package"
+            f"requires({need!r}): neither a feature ({', '.join((*_FEATURES, *DTYPES))}), a torch attribute nor a package"
         ) from error
 
 
@@ -40,7 +40,7 @@ def lack(needs: Sequence[str], device: Any) -> str:
 def _lack(need: str, device: str) -> str:
     if need in _FEATURES:
         return _FEATURES[need]()
-    if need in _DTYPES:
+    if need in DTYPES:
         return _lacks_dtype(need, device)
     if _ATTRIBUTE.fullmatch(need):
         return _lacks_attribute(need)

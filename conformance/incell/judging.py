@@ -95,10 +95,9 @@ def _is_own_claim(error: BaseException, case_roots: tuple[str, ...], subject_roo
     if not frames:
         return True
     innermost = os.path.realpath(frames[-1][0])
-    if innermost.startswith(_SUBJECTS) or _is_in(innermost, subject_roots):
+    if innermost.startswith(_SUBJECTS) or _is_of_model(innermost, subject_roots, case_roots):
         return False
-    ours = (*case_roots, _PACKAGE + os.sep)
-    return innermost.startswith(ours) or any(part in innermost for part in _ASSERTING)
+    return innermost.startswith(_ours(case_roots)) or any(part in innermost for part in _ASSERTING)
 
 
 def blame(error: BaseException, case_roots: tuple[str, ...], subject_roots: tuple[str, ...] = ()) -> dict[str, Any] | None:
@@ -112,8 +111,9 @@ def blame(error: BaseException, case_roots: tuple[str, ...], subject_roots: tupl
     if not frames:
         return None
     real = [os.path.realpath(frame[0]) for frame in frames]
-    of_model = [frame for frame, path in zip(frames, real) if _is_in(path, subject_roots)]
-    of_model = of_model or [frame for frame in _told_frames(_message(error)) if _is_in(os.path.realpath(frame[0]), subject_roots)]
+    of_model = [frame for frame, path in zip(frames, real) if _is_of_model(path, subject_roots, case_roots)]
+    told = _told_frames(_message(error)) if not of_model else []
+    of_model += [frame for frame in told if _is_of_model(os.path.realpath(frame[0]), subject_roots, case_roots)]
     if of_model:
         file, line, source = of_model[-1]
         return {"file": file, "line": line, "source": source}
@@ -129,9 +129,15 @@ def _told_frames(message: str) -> list[tuple[str, int, str]]:
     return [(file, int(line), linecache.getline(file, int(line)).strip()) for file, line in told]
 
 
-def _is_in(path: str, roots: tuple[str, ...]) -> bool:
-    """Whether a file lies below one of `roots`, and not in an environment that lies there too."""
-    return any(path.startswith(root) and f"{os.sep}site-packages{os.sep}" not in path[len(root) - 1 :] for root in roots)
+def _ours(case_roots: tuple[str, ...]) -> tuple[str, ...]:
+    return (*case_roots, _PACKAGE + os.sep)
+
+
+def _is_of_model(path: str, subject_roots: tuple[str, ...], case_roots: tuple[str, ...]) -> bool:
+    """Whether a file is the user's model's: below one of its roots, and not in an environment or a checkout of ours that lies there too."""
+    below = [root for root in subject_roots if path.startswith(root) and f"{os.sep}site-packages{os.sep}" not in path[len(root) - 1 :]]
+    closest = max(map(len, below), default=0)
+    return closest > 0 and closest >= max((len(root) for root in _ours(case_roots) if path.startswith(root)), default=0)
 
 
 def _frames(trace: TracebackType | None) -> list[tuple[str, int, str]]:
