@@ -53,7 +53,7 @@ def test_subject_round_trips(load: Code, subject: Any, assign: bool, device: tor
     """
     if assign and "assign" not in inspect.signature(nn.Module.load_state_dict).parameters:
         pytest.skip("load_state_dict takes no assign")
-    model, into, inputs = subject.build().to(device), subject.build().to(device), subject.inputs(device=device)
+    model, into, inputs = subject.build().to(device), subject.rebuilt().to(device), subject.inputs(device=device)
     with torch.no_grad():
         for parameter in into.parameters():
             parameter.zero_()

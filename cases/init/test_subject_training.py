@@ -93,7 +93,7 @@ def test_subject_optimizer_round_trips(restore: Code, subject: Any, device: torc
         step(subject, model, optimizer, inputs)
     saved = _through_a_file(model, optimizer)
     step(subject, model, optimizer, inputs)
-    resumed = subject.build().to(device)
+    resumed = subject.rebuilt().to(device)
     later = optimizer_of(subject, resumed)
     restore(saved, resumed, later)
     step(subject, resumed, later, inputs)

@@ -41,8 +41,8 @@ def tokens(shape: Sequence[int], vocabulary: int, name: str = "", low: int = 0) 
 def fill(module: nn.Module, seed: int = 0) -> nn.Module:
     """Write every floating-point parameter of `module` in place from `uniform`, and return `module`.
 
-    Matrices get the variance 1/fan_in; a vector named weight is taken for a gain (1 +- 0.1), one named bias for an
-    offset (+- 0.1); any other vector moves by +- 0.1 from what it holds. Buffers are left alone.
+    Matrices get the variance 1/fan_in; a vector named weight is taken for a gain (1 +- 0.1), one named bias, as also `bias_ih_l0`
+    of a GRU, for an offset (+- 0.1); any other vector moves by +- 0.1 from what it holds. Buffers are left alone.
     """
     for name, parameter in module.named_parameters():
         if not parameter.is_floating_point():
@@ -58,6 +58,6 @@ def _shaped(leaf: str, parameter: torch.Tensor, noise: torch.Tensor) -> torch.Te
         return noise * (3.0 / fan_in) ** 0.5
     if leaf == "weight":
         return 1.0 + 0.1 * noise
-    if leaf == "bias":
+    if leaf.startswith("bias"):
         return 0.1 * noise
     return parameter.float() + 0.1 * noise

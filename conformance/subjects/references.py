@@ -24,6 +24,7 @@ from torch import nn
 
 from conformance.guards.initialisation import reset_all
 from conformance.instruments import weights
+from conformance.instruments.draws import drawn_from
 from conformance.instruments.generalization import difference_of
 from conformance.instruments.models import blame_first
 from conformance.instruments.repetition import why_another
@@ -45,7 +46,7 @@ def load(alias: str, reference: str) -> Subject:
         return replace(target, alias=alias)
     own = parts.of(beside, reference)
     make = _maker(target, reference)
-    with Zeroed():
+    with Zeroed(), drawn_from(0):
         model, given = _split(make(), reference)
     makers, axes = _variations(model, given, beside, reference)
     _check_answer(model, next(iter(makers.values()))(), reference)
@@ -53,6 +54,7 @@ def load(alias: str, reference: str) -> Subject:
     return Subject(
         alias=alias,
         build=build,
+        rebuild=functools.partial(build, seed=1),
         variations=makers,
         skeleton=lambda: on_meta(lambda: _split(make(), reference)[0]),
         initialise=own.init or _own_init(model),
@@ -115,9 +117,9 @@ def _split(made: Any, reference: str) -> tuple[nn.Module, Any]:
     return model, given
 
 
-def _filled(make: Callable[[], Any], reference: str) -> nn.Module:
-    """The module in eval mode on the CPU, its weights filled without a random stream."""
-    with Zeroed():
+def _filled(make: Callable[[], Any], reference: str, seed: int = 0) -> nn.Module:
+    """The module in eval mode on the CPU, its weights filled without a random stream; what else it draws is drawn from `seed`."""
+    with Zeroed(), drawn_from(seed):
         model, _ = _split(make(), reference)
     return weights.fill(model).eval()
 

@@ -47,6 +47,8 @@ class Subject:
     ties: tuple[tuple[str, str], ...] = ()
     axes: Axes | None = None
     bounds: dict[str, Bounds] | None = None
+    #: Another `build`: what is drawn beside the weights (random buffers, permutations) is drawn anew; None: nothing is.
+    rebuild: Callable[[], nn.Module] | None = None
     #: The module as its author builds it, with the weights of that build, on a device.
     fresh: Callable[[torch.device], nn.Module] | None = None
     #: Makes arguments of other sizes: axis name -> size.
@@ -63,6 +65,10 @@ class Subject:
             raise ValueError(f"alias {self.alias!r}: only a-z, 0-9 and _")
         if not self.variations:
             raise ValueError(f"subject {self.alias!r} has no variation of its inputs")
+
+    def rebuilt(self) -> nn.Module:
+        """A module as another process would build it, before it loads a checkpoint."""
+        return (self.rebuild or self.build)()
 
     @property
     def example(self) -> str:

@@ -42,6 +42,18 @@ def test_what_can_be_no_subject_is_told(build: str, error: type[Exception], told
         load("unfit", f"{MODELS / 'unfit.py'}:{build}")
 
 
+@pytest.mark.parametrize(("build", "alike"), [("gru", True), ("features", False)])
+def test_builds_draw_alike_and_a_rebuild_anew(build: str, alike: bool) -> None:
+    subject = load("drawing", f"{MODELS / 'drawing.py'}:{build}")
+    inputs, state = subject.inputs(), torch.random.get_rng_state()
+    one, two, other = subject.build(), subject.build(), subject.rebuilt()
+    assert torch.equal(torch.random.get_rng_state(), state)
+    with torch.no_grad():
+        assert torch.equal(one(*inputs), two(*inputs))
+        other.load_state_dict(one.state_dict())
+        assert torch.equal(one(*inputs), other(*inputs)) is alike
+
+
 def test_the_line_that_draws_is_to_blame() -> None:
     with pytest.raises(SubjectError) as error:
         load("unfit", f"{MODELS / 'unfit.py'}:drops")
