@@ -242,7 +242,7 @@ def test_median_of_a_repeated_row(median: Callable[[Tensor, str], Tensor], name:
 def test_median_of_a_repeated_row_native(name: str, device: torch.device) -> None:
     """`torch.median` along an axis that was expanded (stride 0) is the row that is repeated there.
 
-    Own observation, by the sweep of operators: on the CPU it reads memory beyond the row, in silence, on 2.0 to 2.15.
+    Own observation, by the sweep of operators: on the CPU it reads memory beyond the row, in silence, on 1.13 to 2.15.
     """
     row = torch.tensor([1.0, 2.0, 30.0, 40.0]).to(device)
     _check_median(getattr(row.expand(3, 4), name)(0).values, row)
