@@ -119,6 +119,14 @@ def test_what_a_composite_calls_is_known_release_by_release(tmp_path: Path, monk
     assert known == {"2.4.1": Needs(), "2.6.0": None, "2.8.0": Needs(sometimes=("bad",)), "2.9.1": Needs(always=("bad",))}
 
 
+def test_what_runs_inside_an_entry_of_the_device_is_not_needed() -> None:
+    """`svd` goes through `linalg_svd`, which MPS has, and so never comes to `_linalg_svd`."""
+    table = Table(("2.8.0", "2.9.1"), {"whole": "ii", "part": "im", "bad": "nn"})
+    recordings = {"whole": _recording(("bad", "forward", ["part"], [], 3, [0, 1, 2]), aten="whole")}
+    made = Digest().with_lists(Lists("2.8.0", {}, recordings), table).with_lists(Lists("2.9.1", {}, recordings), table)
+    assert made.needs["whole"] == {"2.8.0": Needs(always=("bad",)), "2.9.1": Needs()}
+
+
 @pytest.mark.parametrize(
     ("needs", "word"),
     [

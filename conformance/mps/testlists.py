@@ -105,7 +105,7 @@ class Digest:
             known = opinfos.setdefault(plain(recording["aten"]), [])
             known += [name] if name not in known else []
         listed = {*self.releases, *([lists.release] if lists.words else [])}
-        needs = self._with_needs(lists.release, _needs(lists.recordings.values(), table))
+        needs = self._with_needs(lists.release, _needs(lists, table))
         return Digest(tuple(sorted(listed, key=Version)), dict(sorted(letters.items())), dict(sorted(opinfos.items())), needs)
 
     def _with_needs(self, release: str, found: Mapping[str, Needs]) -> dict[str, dict[str, Needs]]:
@@ -120,13 +120,13 @@ class Digest:
 _WORD = {word[0]: word for word in WORDS}
 
 
-def _needs(recordings: Iterable[dict[str, Any]], table: Table) -> dict[str, Needs]:
+def _needs(lists: Lists, table: Table) -> dict[str, Needs]:
     """What each composite operator's forward comes down to and not every release has a kernel for, over all its OpInfos."""
     calls: dict[str, list[tuple[set[str], set[str]]]] = {}
-    for recording in recordings:
+    for recording in lists.recordings.values():
         operator = plain(recording["aten"])
         if set(table.rows.get(operator, "")) & set(EXPLICIT + IMPLICIT) and recording["samples"]:
-            calls.setdefault(operator, []).append(_called(operator, recording, table))
+            calls.setdefault(operator, []).append(_called(operator, recording, table, lists.release))
     found = {}
     for operator, parts in calls.items():
         always = set.intersection(*(every for every, _ in parts))
@@ -134,12 +134,17 @@ def _needs(recordings: Iterable[dict[str, Any]], table: Table) -> dict[str, Need
     return found
 
 
-def _called(operator: str, recording: dict[str, Any], table: Table) -> tuple[set[str], set[str]]:
-    """The kernels that every sample of an OpInfo calls, and those that any of them calls."""
+def _called(operator: str, recording: dict[str, Any], table: Table, release: str) -> tuple[set[str], set[str]]:
+    """The kernels that every sample of an OpInfo calls, and those that any of them calls.
+
+    What runs inside an operator that has an entry for MPS of its own in the release is not reached there.
+    """
     forward = [(op, inside, samples) for op, phase, inside, _, count, samples in recording["seen"] if phase == "forward" and count]
     composites = {parent for _, inside, _ in forward for parent in inside}
     callers: dict[str, set[int]] = {}
-    for op, _, samples in forward:
+    for op, inside, samples in forward:
+        if any(table.letter(parent, release) in DIRECT for parent in inside):
+            continue
         if op not in composites and op != operator and _is_kernel(op, table):
             callers.setdefault(op, set()).update(samples)
     return {op for op, samples in callers.items() if len(samples) == recording["samples"]}, set(callers)
