@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,6 +122,19 @@ def _check_name(subject: SubjectSpec) -> None:
     if names is not None and first not in names and not is_part:
         public = sorted(each for each in names if not each.startswith("_"))
         raise ConfigError(f"{file} has no {first!r}; it has {', '.join(public[:20]) or 'nothing public'}: give one as `{place}:NAME`")
+
+
+def check_found(subject: SubjectSpec) -> None:
+    """A module that no new environment could have is told before one is made. Raises ConfigError."""
+    top = subject.reference.partition(":")[0].partition(".")[0]
+    if not subject.own or subject.requirements or _is_file(subject.reference) or top in (*sys.stdlib_module_names, "torch"):
+        return
+    if not any((root / f"{top}{end}").exists() for root in subject.roots for end in (".py", "")):
+        looked = " or ".join(map(str, subject.roots))
+        raise ConfigError(
+            f"there is no module {top!r} in {looked}, and no package to install that could bring it: name one by --with PACKAGE, "
+            "say --here where your own environment has it, or give `path/to/file.py:build`"
+        )
 
 
 def _is_file(reference: str) -> bool:

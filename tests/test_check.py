@@ -53,6 +53,15 @@ def test_a_library_is_named_by_its_model(tmp_path: Path) -> None:
     assert found.requirements[0].startswith("transformers[torch]")
 
 
+def test_a_module_that_no_environment_could_have_is_told_before_one_is_made(tmp_path: Path) -> None:
+    for command in ("check", "audit", "run --subject"):
+        done = run_conformance(tmp_path, *command.split(), "nosuch:build")
+        assert (done.returncode, "there is no module 'nosuch'" in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / ".conformance").exists()
+    for found in ("nosuch:build", "torch.nn:Identity"):
+        subjectspecs.check_found(_spec(tmp_path, found, requirements=["einops"] if found.startswith("nosuch") else []))
+
+
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [

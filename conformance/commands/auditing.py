@@ -88,6 +88,8 @@ def _audit_subject(arguments: argparse.Namespace, config: Config) -> int:
     from conformance.report import audit as page
 
     model = subjectspecs.spec(arguments.subject, config, requirements=arguments.requirements)
+    if not arguments.here:
+        subjectspecs.check_found(model)
     spec = arguments.torch or f">={_SINCE}"
     releases = recorders.xla_releases(config, spec) if arguments.device == "xla" else _wanted(spec)
     recordings = _recordings(arguments, config, model, releases)

@@ -127,6 +127,8 @@ def _selection(arguments: argparse.Namespace, config: Config) -> plans.Selection
     named = arguments.subjects if arguments.command is check else [text for text in arguments.subjects if text]
     uses = listed(getattr(arguments, "uses", ""))
     models = subjectspecs.specs(named, config, alias=arguments.alias, requirements=arguments.requirements, uses=uses)
+    for model in models if not getattr(arguments, "here", False) else ():
+        subjectspecs.check_found(model)
     return replace(selection_of(arguments), subjects=models)
 
 

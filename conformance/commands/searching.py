@@ -34,6 +34,8 @@ def bisect(arguments: argparse.Namespace) -> int:
     config = config_of(arguments)
     model = subjectspecs.spec(arguments.subject, config, requirements=arguments.requirements) if arguments.subject else None
     if model is not None:
+        subjectspecs.check_found(model)
+    if model is not None:
         config = replace(config, reports=config.reports / "check" / model.alias)
     asked = Asked(
         case=arguments.case,
