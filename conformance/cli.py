@@ -13,8 +13,10 @@ from conformance import __version__
 from conformance.commands import answers, auditing, authoring, claiming, reading, running, searching, sources, upkeep
 from conformance.errors import ConformanceError, InstallError
 
-_EPILOG = """exit codes: 0 as expected, 1 deviations that no expectation covers, 2 wrong configuration or arguments, 3 nothing selected,
-4 no environment could be made, 5 records incomplete"""
+#: What 1 says where a command judges results; each other command says for itself what it says there.
+_JUDGED = "deviations that no expectation covers"
+_EPILOG = """exit codes: 0 as expected,{one}2 wrong configuration or arguments, 3 nothing selected, 4 no environment could be made,
+5 records incomplete"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="conformance",
         description="A cross-device, cross-version conformance test matrix for PyTorch.",
-        epilog=_EPILOG,
+        epilog=_EPILOG.format(one=f" 1 {_JUDGED}, or what a command's help says,\n"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"torch-conformance {__version__}")
@@ -56,8 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--reports", type=Path, metavar="DIR", help="folder of results, in place of the configured one")
     adders = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    def command(name: str, function: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-        added = adders.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", epilog=_EPILOG)
+    def command(name: str, function: Callable[[argparse.Namespace], int], text: str, one: str = "") -> argparse.ArgumentParser:
+        epilog = _EPILOG.format(one=f" 1 {one}, " if one else " ")
+        added = adders.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", epilog=epilog)
         added.set_defaults(command=function)
         return added
 

@@ -39,10 +39,12 @@ def _folder(config: Config, family: str) -> Path:
     if family not in known:
         raise ConfigError(f"{family!r} is no family{selectors.close_matches(family, known)}")
     if family == "user":
-        folders = [path for path in config.cases if path.is_dir()]
-        if not folders:
-            raise ConfigError(f"{config.source}: no folder of your own cases: make one, and set [tool.conformance] cases = ['tests/cases']")
-        return folders[0]
+        if not config.cases:
+            raise ConfigError(
+                f"{config.project / 'pyproject.toml'} names no folder for cases of your own: make one, and say so there\n"
+                "mkdir -p tests/cases\n[tool.conformance]\ncases = ['tests/cases']"
+            )
+        return config.cases[0]
     if builtin_cases().resolve() != config.project / "cases":
         raise ConfigError(f"family {family} belongs to the tool's own checkout; cases of your project are of family user: new-case user")
     return builtin_cases() / family

@@ -13,6 +13,9 @@ from packaging.version import InvalidVersion, Version
 
 from conformance.errors import ConfigError
 
+#: Names that an error lists where none is close.
+_MOST_KNOWN = 8
+
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -60,7 +63,10 @@ def chosen(patterns: Sequence[str], names: Iterable[str]) -> set[str]:
 def close_matches(word: str, known: Sequence[str]) -> str:
     """The end of an error message: what was perhaps meant."""
     found = get_close_matches(word, known, n=3, cutoff=0.4)
-    return f"; close: {', '.join(found)}" if found else (f"; known: {', '.join(known[:8])}" if known else "; there are none")
+    more = f" and {len(known) - _MOST_KNOWN} more" if len(known) > _MOST_KNOWN else ""
+    return (
+        f"; close: {', '.join(found)}" if found else (f"; known: {', '.join(known[:_MOST_KNOWN])}{more}" if known else "; there are none")
+    )
 
 
 def select_releases(text: str, known: Iterable[str]) -> list[str]:
@@ -76,7 +82,8 @@ def select_releases(text: str, known: Iterable[str]) -> list[str]:
     return _exact(exact, versions) if exact else _within(text, versions)
 
 
-def _exact(wanted: list[str], versions: list[str]) -> list[str]:
+def _exact(asked: list[str], versions: list[str]) -> list[str]:
+    wanted = [_patched(version, versions) for version in asked]
     for version in wanted:
         if "*" in version:
             raise ConfigError(f"--torch {version!r}: globs are for ids, they take 2.10 for 2.1; write a specifier, as '==2.1.*'")
@@ -88,6 +95,12 @@ def _exact(wanted: list[str], versions: list[str]) -> list[str]:
             hint = close_matches(version, versions)
             raise ConfigError(f"--torch {version!r} is no release of the configuration{hint}; add it under [tool.conformance.releases]")
     return [version for version in versions if version in wanted]
+
+
+def _patched(version: str, versions: list[str]) -> str:
+    """`2.9` is the one release of 2.9 that is known; where there are several, or none, it stays what it is."""
+    found = [known for known in versions if re.fullmatch(r"\d+\.\d+", version) and Version(known).release[:2] == Version(version).release]
+    return found[0] if len(found) == 1 else version
 
 
 def _within(text: str, versions: list[str]) -> list[str]:

@@ -50,7 +50,7 @@ def test_what_cannot_be_written_is_told(project: Path, family: str, name: str, m
 
 
 def test_a_project_without_a_folder_of_cases_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no folder of your own cases"):
+    with pytest.raises(ConfigError, match="names no folder for cases of your own"):
         scaffold.new_case(configfile.load(tmp_path), "user", "keeps")
 
 

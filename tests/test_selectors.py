@@ -66,3 +66,14 @@ def test_an_exact_id_comes_before_the_glob_that_it_also_is() -> None:
     names = ["user.g[*]", "user.g[a]", "user.h"]
     assert selectors.chosen(["user.g[*]"], names) == {"user.g[*]"}
     assert selectors.chosen(["user.g*"], names) == {"user.g[*]", "user.g[a]"}
+
+
+def test_a_minor_release_is_its_one_known_patch() -> None:
+    known = ["2.1.2", "2.9.0", "2.9.1", "2.10.0"]
+    assert selectors.select_releases("2.10,2.1", known) == ["2.1.2", "2.10.0"]
+    with pytest.raises(ConfigError, match=r"'2\.9' is no release of the configuration; close: "):
+        selectors.select_releases("2.9", known)
+
+
+def test_an_error_says_how_many_names_it_leaves_out() -> None:
+    assert selectors.close_matches("zzz", [f"name{i}" for i in range(11)]).endswith("name7 and 3 more")

@@ -23,7 +23,7 @@ def add(command: Adder) -> None:
     what.add_argument("--release", metavar="RELEASE", help="what changed at a release, as 2.9 or 2.9.1, against the one measured before it")
     what.add_argument("--guard", metavar="NAME", help="where a guard is needed, and from which release on it may be dropped")
     what.add_argument("--floor", metavar="RELEASE", help="the guards that may be dropped where this is the oldest release supported")
-    parser = command("diff", diff, "what changed between two result sets or two columns; exit code 1 where something got worse")
+    parser = command("diff", diff, "what changed between two result sets or two columns", "something got worse")
     parser.add_argument("old", metavar="OLD", nargs="?", help="a folder or file of results, or a cell (default: what was published)")
     parser.add_argument("new", metavar="NEW", nargs="?", help="another of the same kind (default: the results at hand)")
     parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="how to print it (default: text)")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Adder(Protocol):
     """What a module of commands is handed, to put each of its commands on the command line."""
 
-    def __call__(self, name: str, function: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-        """Add the command `name`, which `text` describes and `function` carries out; returns its parser."""
+    def __call__(self, name: str, function: Callable[[argparse.Namespace], int], text: str, one: str = "") -> argparse.ArgumentParser:
+        """Add the command `name`, which `text` describes and `function` carries out; `one`: what exit code 1 says. Returns its parser."""
         ...
 
 

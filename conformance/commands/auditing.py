@@ -15,6 +15,7 @@ from conformance.artifacts import write_json
 from conformance.commands.arguments import Adder, add_requirements, config_of
 from conformance.config import Config
 from conformance.errors import ConfigError, InstallError, NoEnvironmentError
+from conformance.incell.upstreamwords import DTYPES
 from conformance.selectors import select_releases
 
 if TYPE_CHECKING:
@@ -28,9 +29,14 @@ _DEVICES = ("mps", "cuda", "xla", "meta")
 def add(command: Adder) -> None:
     """Put these commands on the command line."""
     _add_audit(
-        command("audit", audit, "will an operator, or a model's operators, run on MPS: by what each release registers, without a Mac")
+        command(
+            "audit",
+            audit,
+            "will an operator, or a model's operators, run on MPS: by what each release registers, without a Mac",
+            "something stops there, or is known to be wrong",
+        )
     )
-    parser = command("mps", upkeep, "upkeep of the table of MPS support, and its score")
+    parser = command("mps", upkeep, "upkeep of the table of MPS support, and its score", "score: a release is below the aims")
     parser.add_argument(
         "what",
         choices=("table", "lists", "score", "csv"),
@@ -46,7 +52,9 @@ def add(command: Adder) -> None:
 def _add_audit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", nargs="?", default="", help="package.module:build, file.py:build, transformers:LlamaModel, gpt or opt")
     parser.add_argument("--op", default="", metavar="NAME", help="in place of a subject: linalg_qr, torch.linalg.qr, aten::linalg_qr.out")
-    parser.add_argument("--dtype", default="float32", help="with --op: the dtype that it is asked for (default: float32)")
+    parser.add_argument(
+        "--dtype", default="float32", choices=(*DTYPES, "float64", "complex128"), help="with --op: the dtype that it is asked for"
+    )
     parser.add_argument(
         "--device", default="mps", choices=_DEVICES, help="mps from the table; the others from the recording build's dispatcher"
     )

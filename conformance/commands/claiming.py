@@ -10,7 +10,12 @@ from conformance.commands.arguments import Adder, add_results, config_of, expect
 
 def add(command: Adder) -> None:
     """Put this command on the command line."""
-    parser = command("claims", claims, "what the project claims (dependencies, classifiers, README) against what was measured")
+    parser = command(
+        "claims",
+        claims,
+        "what the project claims (dependencies, classifiers, README) against what was measured",
+        "a claim is not borne out",
+    )
     add_results(parser)
     parser.add_argument("--profile", default="", help="judge the releases of this profile alone (default: every configured one)")
     parser.add_argument("--write", action="store_true", help="write the honest bound, and the badge and table between the README's markers")

@@ -20,7 +20,7 @@ def add(command: Adder) -> None:
     parser = command("report", report, "build the site, the table and the summary from results")
     add_results(parser)
     parser.add_argument("--published", action="store_true", help="from the published columns alone, not from newer results")
-    parser = command("gate", gate, "judge the results: the only command that does")
+    parser = command("gate", gate, "judge the results: the only command that does", "deviations that no expectation covers")
     add_results(parser)
     parser.add_argument("--publish", action="store_true", help="judge which columns may be published, and publish those")
     parser.add_argument("--into", type=Path, metavar="DIR", help="with --publish: the published set (default: published/ of the results)")

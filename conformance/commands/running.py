@@ -22,9 +22,9 @@ from conformance.uses import EAGER, USES
 def add(command: Adder) -> None:
     """Put these commands on the command line."""
     parsers = [
-        command("matrix", matrix, "run the matrix, build the report, judge"),
-        command("run", run, "run cells and record; the exit code says nothing of verdicts, `gate` does"),
-        command("check", check, "run the checks of every family on models of yours"),
+        command("matrix", matrix, "run the matrix, build the report, judge", "deviations that no expectation covers"),
+        command("run", run, "run cells and record; `gate` judges what they came to", "with --twins: a wrong twin got away"),
+        command("check", check, "run the checks of every family on models of yours", "a check that counts fails"),
     ]
     _, run_parser, check_parser = parsers
     plan_parser = command("plan", plan, "the cells and why each is in or out")

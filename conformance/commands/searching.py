@@ -13,7 +13,9 @@ from conformance.config import DEPTHS, DEVICES
 
 def add(command: Adder) -> None:
     """Put this command on the command line."""
-    parser = command("bisect", bisect, "the first release where a case's verdict, or the class of what it observes, changed")
+    parser = command(
+        "bisect", bisect, "the first release where a case's verdict, or the class of what it observes, changed", "no change was found"
+    )
     parser.add_argument("case", metavar="CASE", help="one case by id, as init.initialiser_repeats[float32-trunc_normal_]")
     parser.add_argument("--between", nargs=2, default=(), metavar=("A", "B"), help="search between these releases; B may be nightly")
     parser.add_argument("--device", choices=DEVICES, default="cpu", help="the device whose cells are compared (default: cpu)")
