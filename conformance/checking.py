@@ -13,10 +13,18 @@ from conformance.errors import NoEnvironmentError
 from conformance.expectations import Expectation
 from conformance.gate import judge
 from conformance.options import Options
-from conformance.plan import Plan
+from conformance.plan import Plan, device_hint
 from conformance.report import build
 from conformance.report.check import lines, outcomes_by_release
 from conformance.subjectspecs import SubjectSpec
+
+
+def _asked_elsewhere(models: Sequence[SubjectSpec], *, here: bool) -> list[str]:
+    """What no cell of this machine answers: whether a Mac has the model's operators, which is looked up."""
+    if device_hint("mps"):
+        return []
+    option = " --here" if here else ""
+    return [f"on a Mac? no check here ran on MPS: conformance audit {model.reference}{option}" for model in models]
 
 
 def _newer_apis(plan: Plan, models: Sequence[SubjectSpec], config: Config, cells: Sequence[results.CellResult]) -> list[str]:
@@ -67,5 +75,6 @@ def check(config: Config, plan: Plan, options: Options, models: Sequence[Subject
     print("\n".join([*told, *_claims(plan, claimed, own, found.cells), *_newer_apis(plan, models, config, found.cells)]))
     code = failed or judgement.exit_code
     print("\n".join(uses.lines(judged, code, _relative(config.reports))))
+    print("\n".join(_asked_elsewhere(models, here=options.here)))
     print(f"report: {page}")
     return code

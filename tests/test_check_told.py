@@ -42,6 +42,15 @@ def test_the_answer_names_the_line_and_the_cure() -> None:
     assert "cure: keep sizes as .size() gives them" in told
 
 
+def test_what_a_trace_froze_is_told_though_it_passes() -> None:
+    warned = {"observations": {"warned_lines": {"kind": "text", "value": "net.py:8: if x.max() > 100:; net.py:9: n = int(x.size(1))"}}}
+    told = "\n".join(_told(("2.9.1", warned), ("2.10.0", WRONG)))
+    assert "passes, and worth a look\n  trace.trace_generalizes: right for every input that was tried; torch warns" in told
+    assert "      net.py:8: if x.max() > 100:\n      net.py:9: n = int(x.size(1))\n" in told
+    assert "(on ==2.9.1)" in told
+    assert "worth a look" not in "\n".join(_told(("2.9.1", {})))
+
+
 def test_a_lowering_that_stops_tells_every_blocking_op_and_what_was_kept() -> None:
     observed = {
         "blocking": {"kind": "text", "value": "torch.aten.median.dim at net.py:26: a; torch.aten.view at net.py:11: b"},

@@ -59,7 +59,8 @@ def test_subject_round_trips(load: Code, subject: Any, assign: bool, device: tor
             parameter.zero_()
     expected = _answer(model, inputs)
     load(model, into, assign)
-    assert difference_of(expected, _answer(into.to(device).eval(), inputs)) == ""
+    other = difference_of(expected, _answer(into.to(device).eval(), inputs))
+    assert not other, f"loaded strictly into a new build, it answers otherwise: {other}"
 
 
 def copy_after_use(model: nn.Module) -> nn.Module:
@@ -87,7 +88,8 @@ def test_subject_copies(duplicate: Code, subject: Any, device: torch.device) -> 
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    assert difference_of(expected, _answer(twin, inputs)) == ""
+    other = difference_of(expected, _answer(twin, inputs))
+    assert not other, f"its copy answers otherwise once the original has changed: {other}"
 
 
 def cast(model: nn.Module, dtype: torch.dtype) -> nn.Module:
@@ -133,8 +135,9 @@ def test_subject_casts(lower: Code, subject: Any, dtype: torch.dtype, device: to
     got = _floats(_answer(lower(subject.build(), dtype).to(device), _cast_inputs(subject.inputs(device=device), dtype)))
     apart = max(float((a.float() - b.float()).abs().max() / a.float().abs().max().clamp_min(1e-6)) for a, b in zip(expected, got))
     observe("relative_error", apart, better="lower")
-    assert {tensor.dtype for tensor in got} == {dtype}
-    assert apart < 0.1
+    answered = {str(tensor.dtype) for tensor in got}
+    assert answered == {str(dtype)}, f"cast to {dtype}, it answers in {', '.join(sorted(answered))}"
+    assert apart < 0.1, f"cast to {dtype}, its answer is off by {apart:.2g} of the largest element of the float32 one"
 
 
 def initialise_where_it_lives(subject: Any, device: torch.device) -> nn.Module:

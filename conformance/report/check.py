@@ -16,6 +16,7 @@ from conformance.compare import intervals, spans
 from conformance.incell.verdicts import Verdict, worst
 from conformance.plaintext import one_line
 from conformance.report.grid import SIGNS
+from conformance.report.hints import hints
 from conformance.results import CellResult
 from conformance.uses import EAGER, USES, use_of
 
@@ -48,7 +49,10 @@ def _of_device(cells: Sequence[CellResult], alias: str, device: str) -> list[str
     table = ["", f"{alias} on {device}", *_table(cases, outcomes)]
     faults = [*_shared(outcomes), *(line for case in cases for line in _faults(case, outcomes))]
     moved = drift.between(cases, outcomes)
-    paragraphs = {"faults": faults, "between releases": moved}
+    seen = [
+        line for case, told, places in hints(cases, outcomes) for line in (f"  {_short(case)}: {told}", *(f"      {x}" for x in places))
+    ]
+    paragraphs = {"faults": faults, "passes, and worth a look": seen, "between releases": moved}
     told = [line for head, found in paragraphs.items() if found for line in ("", head, *found)]
     return [*table, *told, "", *_ranges(cases, outcomes, device)]
 
