@@ -124,7 +124,7 @@ def test_subject_init_writes_everything(
         with assigned() as lines:
             built = subject.skeleton()
         alone = getattr(init or subject.initialise, "__name__", "") == "reset_all"
-        by = "; it brings no init (init_weights, or `init` beside it), and reset_parameters of its parts does not reach them" if alone else ""
+        by = "; it brings no init (init_weights, or `init` beside it), and its parts have no reset_parameters for them" if alone else ""
         error = AssertionError(f"never written: {', '.join(left)}{by}")
         blame_first(error, [lines.line(built, name) for name in left])
         raise error
