@@ -73,11 +73,11 @@ def _counts(columns: Sequence[Group]) -> list[str]:
 
 
 def _rows(kind: deviations.Kind) -> list[str]:
-    reason = escaped(one_line(kind.reason, _CELL_CHARACTERS))
     sign = f"{grid.SIGNS[kind.verdict]} {kind.verdict}"
     found = []
     for struck in kind.struck:
         known = ", ".join(f"[{escaped(one_line(entry.reason, 120))}]({address(entry.link)})" for entry in struck.expectations)
+        reason = escaped(one_line(struck.reason, _CELL_CHARACTERS))
         state = f"in part: {known}" if struck.open and known else known or "no"
         found.append(f"| {sign} | {code(struck.case)} | {escaped(f'{struck.group}, torch {struck.torch}')} | {state} | {reason} |")
     return found
