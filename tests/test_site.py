@@ -18,6 +18,9 @@ from tests.builders import cell, grid, record, result
 from tests.pages import GRID, SOURCE, Page, observed, site, words
 from tests.test_expectations import LINK, entry
 
+#: A case that passes on ten releases.
+MANY = dict.fromkeys(("2.0.1", *(f"2.{minor}.1" for minor in range(1, 10))), "pass")
+
 
 def cells_of(html: str) -> dict[str, list[tuple[str, str]]]:
     """Case -> class and width of each cell of its row in a table of cases."""
@@ -69,7 +72,14 @@ def test_intervals_and_reasons_stand_with_the_case() -> None:
     text = words(grid(GRID), "families/init.html")
     assert "init.x[a] passes ==2.1.*" in text
     assert "✕ wrong 2.10.0 to 2.11.0: wrong here" in text
-    assert "trace.y passes >=2.11 (tested 2.10.0 to 2.11.0)" in words(grid(GRID), "families/trace.html")
+    assert "trace.y passes >=2.11 (tested 2.10.0 to 2.11.0, nothing from 2.1.2)" in words(grid(GRID), "families/trace.html")
+
+
+def test_releases_that_nobody_measured_are_not_claimed() -> None:
+    found = grid({"init.x": MANY, "init.rare": dict.fromkeys(("2.0.1", "2.4.1", "2.9.1"), "pass")})
+    assert "init.rare passes on 2.0.1, 2.4.1, 2.9.1 (the only three measured)" in words(found, "families/init.html")
+    assert "passes on 2.0.1, 2.4.1, 2.9.1 the only three measured" in words(found, "cases/init.rare.html")
+    assert "on 2.0.1, 2.4.1, 2.9.1 (the only three measured)" in words(found, "fragments/init.rare.html")
 
 
 def test_expectations_stand_beside_and_hide_nothing() -> None:

@@ -100,8 +100,7 @@ def _fault(record: Record) -> _Fault:
 
 
 def _struck(case: str, group: Group, struck: Sequence[_Strike]) -> Struck:
-    measured = [version for version, verdict in group.verdicts(case).items() if verdict is not None]
-    torch = " and ".join(spans([version for version, _, _ in struck], measured)).replace(",", ", ")
+    torch = " and ".join(spans([version for version, _, _ in struck], group.verdicts(case))).replace(",", ", ")
     entries = {entry.number: entry for _, entry, _ in struck if entry is not None}
     reason = stated_reason(struck[-1][2])
     return Struck(case, group.label, torch, reason, list(entries.values()), any(entry is None for _, entry, _ in struck))
