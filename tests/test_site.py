@@ -101,9 +101,19 @@ def test_a_release_page_tells_worse_from_better_by_cause() -> None:
         "init.new": {"2.10.0": "pass"},
     }
     text = words(grid(rows), "releases/2.10.0.html")
-    assert "3 cases compared: 2 worse, 1 better, 1 new." in text
+    assert "3 cases compared: 2 worse, 1 better." in text
+    assert "Not measured on 2.9.0: 1 case (init) init.new" in text
     assert "Worse ✓ pass → ✕ wrong wrong here 2 cases init.a init.b Better ! raises → ✓ pass raises here 1 case init.c" in text
     assert "nothing to compare it with" in words(grid(rows), "releases/2.9.0.html")
+
+
+def test_what_the_release_before_says_nothing_of_is_told_apart() -> None:
+    rows = {"init.a": {"2.8.0": "pass", "2.10.0": "wrong"}, "init.b": dict.fromkeys(("2.8.0", "2.9.0", "2.10.0"), "pass")}
+    text = words(grid(rows), "releases/2.10.0.html")
+    assert "cpu, against 2.9.0 1 case compared: 0 worse, 0 better." in text
+    assert "Against older releases 2.9.0 says nothing of these" in text
+    assert "init.a (against 2.8.0)" in text
+    assert "Since an older release, for 2.9.0 says nothing of it ✕ wrong wrong here init.a" in words(grid(rows))
 
 
 def test_a_release_that_changed_very_much_has_several_pages_and_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,13 +43,14 @@ def summary(result: ResultSet, expectations: Sequence[Expectation], judgement: J
 
 
 def _newest(columns: Sequence[Group]) -> list[str]:
-    """What changed in the newest release of each group, in a sentence, and all that got worse there."""
+    """What changed in the newest release of each group, in a sentence, and all that got worse there, or since an older release."""
     told = []
     for group in columns:
         for newest in transitions(group.sound)[-1:]:
             place = f"torch {newest.version} on {group.label}, against {newest.previous}"
-            told.append(f"- {escaped(place)}: {escaped(answer.headline(newest.difference))}")
-            for cause in newest.difference.worse:
+            told.append(f"- {escaped(place)}: {escaped(answer.headline(newest.difference, newest.earlier))}")
+            worse = [cause for cause in newest.earlier if cause.moves[0].worse]
+            for cause in (*newest.difference.worse, *worse):
                 cases = named(cause.cases, LISTED)
                 told.append(f"  - {cause.before} → {cause.after}: {cases}: {escaped(one_line(cause.reason, _CELL_CHARACTERS))}")
     return ["", "## What changed in the newest release", "", *_limited(told)] if told else []
