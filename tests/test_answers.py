@@ -93,6 +93,17 @@ def test_a_cell_tells_its_counts_and_what_did_not_pass_by_cause() -> None:
     ]
 
 
+def test_each_deviation_in_a_cell_has_the_expectation_that_covers_it() -> None:
+    (group,) = groups(grid({f"init.x[{name}]": {"2.9.1": "wrong"} for name in ("a", "b", "c")}))
+    entries = parse(entry(case='"init.x[a]"', reason='"of a"') + entry(case='"init.x[b]"', reason='"of b"'), "e.toml")
+    lines = list(cell.answer(group.columns[0], entries))
+    assert [tuple(lines[at : at + 2]) for at in (2, 4, 6)] == [
+        ("  wrong: wrong here", "      init.x[c]"),
+        ("  wrong: wrong here (expected: of a)", "      init.x[a]"),
+        ("  wrong: wrong here (expected: of b)", "      init.x[b]"),
+    ]
+
+
 def test_what_is_not_there_comes_last_in_a_cell() -> None:
     (group,) = groups(grid({"init.a": {"2.9.1": "unsupported"}, "init.b": {"2.9.1": "wrong"}, "init.c": {"2.9.1": "crash"}}))
     lines = list(cell.answer(group.columns[0], parse(entry(case='"init.b"'), "e.toml")))
