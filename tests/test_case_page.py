@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.builders import cell, grid, result
+from tests.builders import cell, grid, record, result
 from tests.pages import GRID, SOURCE, Page, observed, site
 
 
@@ -37,3 +37,17 @@ def test_numbers_are_drawn_and_told() -> None:
     assert html.count("<circle") == 3
     assert "lower is better" in html
     assert "▲ better" in site(result(*cells))["releases/2.11.0.html"]
+
+
+def test_a_long_observation_is_there_whole() -> None:
+    long = "a graph break at line 3; " * 40
+    html = site(result(observed(cell("2.11.0"), "compile.x", "reasons", kind="text", value=long)))["cases/compile.x.html"]
+    assert long.strip() in Page(html).words
+    assert "more characters" not in html
+
+
+def test_what_is_cut_says_where_it_is_whole() -> None:
+    blame = {"file": "x.py", "line": 3, "source": "f(" + "a, " * 400 + ")"}
+    html = site(result((cell("2.11.0"), [record("2.11.0", "init.x", "wrong", reason="r" * 700, blame=blame)])))["cases/init.x.html"]
+    assert "100 more characters in matrix.csv" in Page(html).words
+    assert "more characters in the cell's records" in Page(html).words
