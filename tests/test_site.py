@@ -6,13 +6,16 @@ import json
 import posixpath
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conformance import configfile, plan
 from conformance.expectations import parse
 from conformance.report import familypages, releasepages, searchindex
 from conformance.report.rendering import TEMPLATES
+from conformance.report.sources import case_sources, read_files
 from conformance.results import Problem, ResultSet
 from tests.builders import cell, grid, record, result
 from tests.pages import GRID, SOURCE, Page, observed, site, words
@@ -29,20 +32,29 @@ def cells_of(html: str) -> dict[str, list[tuple[str, str]]]:
     return {case.replace("<wbr>", ""): [(kind, width or "1") for width, kind in cells.findall(body)] for case, body in rows}
 
 
-def test_every_link_leads_to_a_page_that_is_there() -> None:
-    meta = cell("2.9.0", "meta")
-    cells = [(each.cell, each.records) for each in grid(GRID).cells]
-    made = site(result(*cells, (meta, [record(meta, "init.x[a]", subject="gpt")])), files=[SOURCE])
-    html = {address: text for address, text in made.items() if address.endswith(".html")}
-    ids = {address: {attributes.get("id") for _, attributes in Page(text).tags} for address, text in html.items()}
-    for address in ids:
-        for link in Page(made[address]).links:
+def crawl(made: dict[str, str]) -> None:
+    """Every link inside a site leads to a file of it, and to an element there."""
+    html = {address: Page(text) for address, text in made.items() if address.endswith(".html")}
+    ids = {address: {attributes.get("id") for _, attributes in page.tags} for address, page in html.items()}
+    for address, page in html.items():
+        for link in page.links:
             if link.startswith("https:"):
                 continue
             path, _, fragment = link.partition("#")
             target = posixpath.normpath(posixpath.join(posixpath.dirname(address), path)) if path else address
             assert target in made, f"{address} -> {link}"
             assert not fragment or "=" in fragment or fragment in ids[target], f"{address} -> {link}"
+
+
+def test_every_link_leads_to_a_page_that_is_there() -> None:
+    meta = cell("2.9.0", "meta")
+    cells = [(each.cell, each.records) for each in grid(GRID).cells]
+    crawl(site(result(*cells, (meta, [record(meta, "init.x[a]", subject="gpt")])), files=[SOURCE]))
+
+
+def test_every_link_of_the_built_in_cases_leads_somewhere() -> None:
+    files = read_files(plan.case_files(configfile.load(Path(__file__).parent.parent), plan.Selection()))
+    crawl(site(grid({case: {"2.14.1": "pass", "2.15.0": "unsupported"} for case in case_sources(files)}), files=files))
 
 
 def test_the_front_page_answers_first() -> None:
