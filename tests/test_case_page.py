@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from conformance.config import builtin_cases
+from conformance.report.sources import SourceFile, case_sources
 from tests.builders import cell, grid, record, result
 from tests.pages import GRID, SOURCE, Page, observed, site
 
@@ -51,3 +53,11 @@ def test_what_is_cut_says_where_it_is_whole() -> None:
     html = site(result((cell("2.11.0"), [record("2.11.0", "init.x", "wrong", reason="r" * 700, blame=blame)])))["cases/init.x.html"]
     assert "100 more characters in matrix.csv" in Page(html).words
     assert "more characters in the cell's records" in Page(html).words
+
+
+def test_a_record_without_the_parameters_of_its_case_has_a_page_and_no_script() -> None:
+    path = builtin_cases() / "mps" / "test_backward.py"
+    file = SourceFile("mps.backward", "mps/test_backward.py", path.read_text(encoding="utf-8"), path)
+    made = site(grid({case: {"2.15.0": "wrong"} for case in case_sources([file])}), files=[file])
+    assert "cases/mps.layer_backward_minds_strides.html" in made
+    assert "scripts/mps.layer_backward_minds_strides.py" not in made
