@@ -63,15 +63,11 @@ class Group:
         return replace(self, columns=[each for each in self.columns if not each.result.grey and not each.result.controls_off])
 
     def verdicts(self, case: str) -> dict[Version, Verdict | None]:
-        """Release -> the worst verdict of the case there; None where the release was not measured.
-
-        A release that was measured and has no such case is left out.
-        """
+        """Release -> the worst verdict of the case there; None where nothing is known of it: no column of that release has a record."""
         found: dict[Version, list[Verdict]] = {}
         for column in self.columns:
             record = column.outcomes.get(case)
-            if record is not None or not column.measured:
-                found.setdefault(column.version, []).extend([Verdict(record["verdict"])] if record else [])
+            found.setdefault(column.version, []).extend([Verdict(record["verdict"])] if record else [])
         return {version: worst(verdicts) for version, verdicts in found.items()}
 
 

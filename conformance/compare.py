@@ -14,6 +14,11 @@ from conformance.incell.verdicts import Verdict
 
 #: Verdicts that say nothing about torch: a release with one of these counts as not measured.
 UNKNOWN = frozenset({Verdict.ERROR, Verdict.MISSING})
+#: Of so many measured releases with many others between them each is named, in place of an interval.
+FEW = 4
+#: Releases without a verdict that are named one by one; of more, those between measured ones are counted.
+_NAMED = 3
+_WORDS = {2: "two", 3: "three", 4: "four"}
 
 
 @dataclass(frozen=True)
@@ -131,14 +136,44 @@ def _upto(last: Version, whole: Collection[Version]) -> str:
     return f"<{last.major}.{last.minor + 1}" if last in whole else f"<={last}"
 
 
+def between(outcomes: Mapping[Version, Verdict | None]) -> list[Version]:
+    """The releases without a verdict that lie between measured ones: an interval over them rests on their neighbours alone."""
+    ran = measured(outcomes)
+    return [version for version in sorted(outcomes) if ran and ran[0] < version < ran[-1] and version not in ran]
+
+
+def stated(outcomes: Mapping[Version, Verdict | None]) -> str:
+    """`intervals` for a sentence: where few releases were measured and many lie between, `on 2.0.1, 2.4.1, 2.15.0` in its place."""
+    if not _few(outcomes):
+        return intervals(outcomes)
+    passing = [str(version) for version in measured(outcomes) if outcomes[version] is Verdict.PASS]
+    return f"on {', '.join(passing)}" if passing else "none"
+
+
 def measured_range(outcomes: Mapping[Version, Verdict | None]) -> str:
-    """The releases that `intervals` rests on, as `tested 2.0.1 to 2.15.0, nothing from 2.5.1`."""
+    """The releases that `intervals` rests on, as `tested 2.0.1 to 2.15.0, nothing from 2.5.1`; each of them where they are few."""
     ran = measured(outcomes)
     if not ran:
         return "not measured"
-    holes = [str(version) for version in sorted(outcomes) if version not in ran]
+    if _few(outcomes):
+        return f"tested {', '.join(map(str, ran))} alone"
     span = f"tested {ran[0]}" if len(ran) == 1 else f"tested {ran[0]} to {ran[-1]}"
-    return f"{span}, nothing from {', '.join(holes)}" if holes else span
+    holes, inner = [version for version in sorted(outcomes) if version not in ran], between(outcomes)
+    shown = holes if len(holes) <= _NAMED else inner
+    told = ", ".join(map(str, shown)) if len(shown) <= _NAMED else f"{len(shown)} between"
+    return f"{span}, nothing from {told}" if shown else span
+
+
+def basis(outcomes: Mapping[Version, Verdict | None]) -> str:
+    """What stands beside `stated`: `the only three measured` where it names all that were, else `measured_range`."""
+    ran = measured(outcomes)
+    if _few(outcomes) and all(outcomes[version] is Verdict.PASS for version in ran):
+        return f"the only {_WORDS[len(ran)]} measured"
+    return measured_range(outcomes)
+
+
+def _few(outcomes: Mapping[Version, Verdict | None]) -> bool:
+    return len(measured(outcomes)) <= FEW and len(between(outcomes)) > _NAMED
 
 
 def spans(chosen: Iterable[Version], all_measured: Iterable[Version]) -> list[str]:

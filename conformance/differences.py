@@ -129,8 +129,9 @@ class Cause:
 
 @dataclass(frozen=True)
 class Difference:
-    """All that differs between two columns. A case that only one of them has stands in `appeared` or `vanished`, one that an `error`
-    or a `missing` record keeps from being compared in `unknown`; `compared` counts the cases that both know."""
+    """All that differs between two columns. A case that only the newer has a record of stands in `appeared`, one that only the older has
+    in `vanished`: it was not asked on the other side, which says nothing of it. One that an `error` or a `missing` record keeps from being
+    compared stands in `unknown`; `compared` counts the cases that both know."""
 
     worse: list[Cause] = field(default_factory=list)
     better: list[Cause] = field(default_factory=list)
@@ -203,7 +204,7 @@ def _numbers(case: str, before: Outcome, after: Outcome) -> Iterator[NumberMove]
         if old is None or new is None or better is None:
             continue
         worse = worsened(old, new, better, SLACK)
-        if worse is not None:
+        if worse is not None and not (worse and before.verdict.deviates):  # of a case that does not pass no number is worse
             yield NumberMove(case, name, before, after, old, new, better, worse)
 
 

@@ -15,7 +15,7 @@ from packaging.version import Version
 from conformance import tomlfiles
 from conformance.artifacts import Record
 from conformance.columns import Group
-from conformance.compare import measured
+from conformance.compare import between, measured
 from conformance.config import builtin_cases
 from conformance.errors import ConfigError
 from conformance.incell.verdicts import Stage, Verdict, worst
@@ -66,13 +66,15 @@ class Need:
         """The answer, as `needed on 2.0 to 2.3 (unsupported), 2.4 to 2.6 (wrong); droppable once the floor is 2.7`."""
         if not self.measured:
             return "not measured"
+        ran = {column.version: self.verdicts.get(column.version) for column in self.group.columns}
+        gaps = f"; nothing from {len(between(ran))} between" if between(ran) else ""
         if not self.needed:
-            return f"not needed on any release measured ({_span(self.measured)})"
+            return f"not needed on any release measured ({_span(self.measured)}{gaps})"
         runs = groupby(self.measured, key=lambda version: self.verdicts[version])
         told = [f"{_span(list(versions))} ({verdict})" for verdict, versions in runs if verdict is not Verdict.PASS]
         floor = self.droppable
         end = f"droppable once the floor is {minor(floor)}" if floor else "not droppable yet"
-        return f"needed on {', '.join(told)}; {end}"
+        return f"needed on {', '.join(told)}{gaps}; {end}"
 
 
 def ways(path: Path | None = None) -> list[Way]:
@@ -109,11 +111,15 @@ def _refused(record: Record) -> bool:
 
 
 def _rolled_up(by_case: Iterable[Mapping[Version, Verdict | None]]) -> dict[Version, Verdict | None]:
-    """Release -> the worst that is not a pass, or a pass when all are; None where a case is not known, unless another fails."""
+    """Release -> the worst that is not a pass, or a pass when all are; None where a case is not known, unless another fails.
+
+    A case without a record says nothing: not every release has each variant.
+    """
     seen: dict[Version, list[Verdict | None]] = defaultdict(list)
     for verdicts in by_case:
         for version, verdict in verdicts.items():
-            seen[version].append(verdict if verdict is not None and measured({version: verdict}) else None)
+            if verdict is not None:
+                seen[version].append(verdict if measured({version: verdict}) else None)
     return {version: _together(verdicts) for version, verdicts in sorted(seen.items())}
 
 

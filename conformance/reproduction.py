@@ -126,7 +126,12 @@ def _arguments(gathered: Slice, of: Source, function: ast.FunctionDef, marks: Ma
 
 
 def _picked(gathered: Slice, of: Source, rows: ast.expr, names: Sequence[str], params: dict[str, str]) -> dict[str, str]:
-    """Parameters that the script itself looks up, in rows that only running the file gives."""
+    """Parameters that the script itself looks up, in rows that only running the file gives.
+
+    Raises NotSliceableError where the record, of an older file of cases perhaps, has not all of them.
+    """
+    if not params.keys() >= set(names):
+        raise NotSliceableError(f"the record has not the parameters {', '.join(names)}")
     identity = Definition(_INCELL / "identity.py", "_readable")
     gathered.add(identity, "readable")
     texts = {name: params[name] for name in names}

@@ -23,6 +23,11 @@ class Pair:
     new: str
     difference: Difference
 
+    @property
+    def sides(self) -> tuple[str, str]:
+        """What to call the two."""
+        return (self.old, self.new) if self.old != self.new else ("the old set", "the new set")
+
     def as_json(self) -> dict[str, Any]:
         """The pair as a table of JSON values."""
         found = self.difference

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from packaging.version import Version
 
 from conformance.columns import Group
-from conformance.differences import Difference, Outcome, difference, worst_of
+from conformance.differences import Cause, Difference, Move, Outcome, causes, difference, worst_of
 from conformance.incell.verdicts import Verdict
 
 #: Case -> its outcomes that say something about torch, one a release, oldest first.
@@ -18,11 +18,20 @@ Histories = dict[str, list[Outcome]]
 
 @dataclass(frozen=True)
 class Transition:
-    """What changed at one release. Each case is compared with the newest older release that says something of it: `previous` for most."""
+    """What changed at one release, compared with the one before it, `previous`, in what both have a record of.
+
+    `earlier` are moves against a release before that one, which says nothing of the case: where in between they came is not known.
+    """
 
     version: Version
     previous: Version
     difference: Difference
+    earlier: list[Cause] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing that is known of both sides differs."""
+        return self.difference.empty and not self.earlier
 
 
 @dataclass(frozen=True)
@@ -66,26 +75,38 @@ def history(group: Group, case: str) -> list[Outcome]:
 
 
 def transitions(group: Group) -> list[Transition]:
-    """What changed at each measured release of a group but the first, oldest first; an empty difference where nothing did.
-
-    A case that no older release knows counts as appeared, one that the release before had and this one has not as vanished.
-    """
+    """What changed at each measured release of a group but the first, oldest first; an empty difference where nothing did."""
     releases = sorted({column.version for column in group.columns if column.measured})
-    before: dict[Version, dict[str, Outcome]] = {version: {} for version in releases}
-    after: dict[Version, dict[str, Outcome]] = {version: {} for version in releases}
+    earlier: dict[Version, list[Move]] = {version: [] for version in releases}
+    neighbours = set(pairwise(releases))
     for case, outcomes in histories(group).items():
-        after[outcomes[0].version][case] = outcomes[0]
         for older, newer in pairwise(outcomes):
-            before[newer.version][case] = older
-            after[newer.version][case] = newer
-    for old, new in pairwise(releases):
-        gone = after[old].keys() - _accounted(group, new)
-        before[new].update({case: after[old][case] for case in gone})
-    return [Transition(new, old, difference(before[new], after[new])) for old, new in pairwise(releases)]
+            if (older.version, newer.version) not in neighbours and older.verdict is not newer.verdict:
+                earlier[newer.version].append(Move(case, older, newer))
+    found = {version: _outcomes(group, version) for version in releases}
+    return [Transition(new, old, _between(group, found, old, new), causes(earlier[new])) for old, new in pairwise(releases)]
+
+
+def _between(group: Group, found: dict[Version, dict[str, Outcome]], old: Version, new: Version) -> Difference:
+    """What differs between two releases; a case that a file's record stands for on the other side is left out."""
+    here, there = found[old], found[new]
+    lost, before = here.keys() - _accounted(group, new), there.keys() - _accounted(group, old)
+    kept = here.keys() & there.keys()
+    return difference({case: here[case] for case in kept | lost}, {case: there[case] for case in kept | before})
+
+
+def _outcomes(group: Group, version: Version) -> dict[str, Outcome]:
+    """Case -> its outcome at one release, of several cells the worst that says something."""
+    found: dict[str, list[Outcome]] = {}
+    for column in group.columns:
+        if column.version == version:
+            for case, record in column.outcomes.items():
+                found.setdefault(case, []).append(Outcome(column.cell, column.version, record))
+    return {case: worst_of([each for each in outcomes if each.known] or outcomes) for case, outcomes in found.items()}
 
 
 def _accounted(group: Group, version: Version) -> set[str]:
-    """The cases that a release has a record of, or that belong to a file which has one in their place: those did not vanish."""
+    """The cases that a release has a record of, or that belong to a file which has one in their place."""
     columns = [column for column in group.columns if column.version == version]
     cases = {case for column in columns for case in column.outcomes}
     files = {file for column in columns for file in column.files}

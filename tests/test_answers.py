@@ -46,6 +46,14 @@ def test_a_case_tells_where_it_passes_and_where_it_broke() -> None:
     ]
 
 
+def test_releases_between_that_were_not_measured_are_not_told_as_a_stretch() -> None:
+    others = {f"2.{minor}.0": "pass" for minor in range(10)}
+    found = grid({"init.all": others, "init.x": {"2.0.0": "wrong", "2.4.0": "wrong", "2.9.0": "wrong"}})
+    lines = list(case.answer(groups(found), [], ["init.x"]))
+    assert lines[1] == "  cpu · linux_x86_64  passes nowhere (tested 2.0.0, 2.4.0, 2.9.0 alone)"
+    assert [line.split()[0] for line in lines if " wrong " in line] == ["2.0.0", "2.4.0", "2.9.0"]
+
+
 def test_many_cases_are_told_by_their_intervals() -> None:
     rows = {f"init.x[{number}]": {"2.1.2": "pass", "2.10.0": "wrong"} for number in range(20)}
     lines = of_case(*rows, rows=rows).splitlines()
@@ -82,6 +90,17 @@ def test_a_cell_tells_its_counts_and_what_did_not_pass_by_cause() -> None:
         "      trace.y",
         "  wrong: wrong here (expected: bits moved)",
         "      init.x[a]",
+    ]
+
+
+def test_each_deviation_in_a_cell_has_the_expectation_that_covers_it() -> None:
+    (group,) = groups(grid({f"init.x[{name}]": {"2.9.1": "wrong"} for name in ("a", "b", "c")}))
+    entries = parse(entry(case='"init.x[a]"', reason='"of a"') + entry(case='"init.x[b]"', reason='"of b"'), "e.toml")
+    lines = list(cell.answer(group.columns[0], entries))
+    assert [tuple(lines[at : at + 2]) for at in (2, 4, 6)] == [
+        ("  wrong: wrong here", "      init.x[c]"),
+        ("  wrong: wrong here (expected: of a)", "      init.x[a]"),
+        ("  wrong: wrong here (expected: of b)", "      init.x[b]"),
     ]
 
 

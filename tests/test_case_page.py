@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.builders import cell, grid, result
+from conformance.config import builtin_cases
+from conformance.report.sources import SourceFile, case_sources
+from tests.builders import cell, grid, record, result
 from tests.pages import GRID, SOURCE, Page, observed, site
 
 
@@ -37,3 +39,25 @@ def test_numbers_are_drawn_and_told() -> None:
     assert html.count("<circle") == 3
     assert "lower is better" in html
     assert "▲ better" in site(result(*cells))["releases/2.11.0.html"]
+
+
+def test_a_long_observation_is_there_whole() -> None:
+    long = "a graph break at line 3; " * 40
+    html = site(result(observed(cell("2.11.0"), "compile.x", "reasons", kind="text", value=long)))["cases/compile.x.html"]
+    assert long.strip() in Page(html).words
+    assert "more characters" not in html
+
+
+def test_what_is_cut_says_where_it_is_whole() -> None:
+    blame = {"file": "x.py", "line": 3, "source": "f(" + "a, " * 400 + ")"}
+    html = site(result((cell("2.11.0"), [record("2.11.0", "init.x", "wrong", reason="r" * 700, blame=blame)])))["cases/init.x.html"]
+    assert "100 more characters in matrix.csv" in Page(html).words
+    assert "more characters in the cell's records" in Page(html).words
+
+
+def test_a_record_without_the_parameters_of_its_case_has_a_page_and_no_script() -> None:
+    path = builtin_cases() / "mps" / "test_backward.py"
+    file = SourceFile("mps.backward", "mps/test_backward.py", path.read_text(encoding="utf-8"), path)
+    made = site(grid({case: {"2.15.0": "wrong"} for case in case_sources([file])}), files=[file])
+    assert "cases/mps.layer_backward_minds_strides.html" in made
+    assert "scripts/mps.layer_backward_minds_strides.py" not in made

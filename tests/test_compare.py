@@ -8,7 +8,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from conformance.compare import changes, classes, intervals, measured_range, ranges, spans, worsened
+from conformance.compare import basis, changes, classes, intervals, measured_range, ranges, spans, stated, worsened
 from conformance.incell.verdicts import Verdict
 
 LETTERS = {"p": Verdict.PASS, "w": Verdict.WRONG, "u": Verdict.UNSUPPORTED, "e": Verdict.ERROR, "m": Verdict.MISSING, ".": None}
@@ -42,6 +42,26 @@ def outcomes(text: str, releases: tuple[str, ...] = RELEASES) -> dict[Version, V
 def test_intervals(measured: str, expected: str, range_: str) -> None:
     assert intervals(outcomes(measured)) == expected
     assert measured_range(outcomes(measured)) == range_
+
+
+TEN = tuple(f"2.{minor}.0" for minor in range(10))
+
+
+@pytest.mark.parametrize(
+    ("measured", "said", "beside"),
+    [
+        ("pppppppppp", ">=2.0", "tested 2.0.0 to 2.9.0"),
+        ("p...p....p", "on 2.0.0, 2.4.0, 2.9.0", "the only three measured"),
+        ("p...w....p", "on 2.0.0, 2.9.0", "tested 2.0.0, 2.4.0, 2.9.0 alone"),
+        ("w........w", "none", "tested 2.0.0, 2.9.0 alone"),
+        ("pp.ppp...p", ">=2.0", "tested 2.0.0 to 2.9.0, nothing from 4 between"),
+        (".....ppp.p", ">=2.5", "tested 2.5.0 to 2.9.0, nothing from 2.8.0"),
+        ("ppp.......", ">=2.0, <2.3", "tested 2.0.0 to 2.2.0"),
+    ],
+)
+def test_what_nobody_measured_is_not_claimed_in_a_sentence(measured: str, said: str, beside: str) -> None:
+    found = outcomes(measured, TEN)
+    assert (stated(found), basis(found)) == (said, beside)
 
 
 #: Several patches of one minor, pre-releases and a nightly among them.

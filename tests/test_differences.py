@@ -123,6 +123,12 @@ def test_where_the_verdict_moves_its_numbers_are_no_news() -> None:
     assert (found.numbers, found.regressed) == ([], False)
 
 
+def test_of_a_case_that_does_not_pass_no_number_is_worse() -> None:
+    few, many = observed("2.9.1", "wrong", graphs=count(1)), observed("2.10.0", "wrong", graphs=count(2))
+    assert (between(few, many).numbers, between(few, many).regressed) == ([], False)
+    assert [move.worse for move in between(many, few).numbers] == [False]
+
+
 def test_bits_that_differ_are_neither_good_nor_bad() -> None:
     bits = [{"kind": "tensor", "digest": letter, "dtype": "float32", "shape": [1], "stride": [1], "values": [1.0]} for letter in "ab"]
     found = between(observed("2.9.1", bits=bits[0], same=bits[0]), observed("2.10.0", bits=bits[1], same=bits[0]))

@@ -158,7 +158,7 @@ def test_the_feed_has_an_entry_for_each_release_that_changed_something() -> None
     root = ElementTree.fromstring(feed(groups(grid(GRID))))
     titles = [entry.findtext(f"{ATOM}title") for entry in root.iter(f"{ATOM}entry")]
     assert titles == [
-        "torch 2.10.0 on cpu · linux_x86_64: 1 case got worse (3 cases compared)",
+        "torch 2.10.0 on cpu · linux_x86_64: nothing changed (2 cases compared); 1 case changed since an older release",
         "torch 2.9.1 on cpu · linux_x86_64: 1 case got worse (2 cases compared)",
     ]
     ids = [element.text for element in root.iter(f"{ATOM}id")]
@@ -197,7 +197,7 @@ def test_badges_say_the_same(verdict: str, message: str, color: str) -> None:
 
 def test_the_summary_tells_what_the_newest_release_changed(tmp_path: Path) -> None:
     text = written(tmp_path, grid(GRID))["summary.md"].decode()
-    assert "- torch 2.10.0 on cpu · linux_x86_64, against 2.9.1: 1 case got worse (3 cases compared)" in text.replace("\\", "")
+    assert "- torch 2.10.0 on cpu · linux_x86_64, against 2.9.1: nothing changed (2 cases compared)" in text.replace("\\", "")
     assert "  - unsupported → raises: `trace.y`: raises here" in text
 
 

@@ -6,17 +6,23 @@ import json
 import posixpath
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conformance import configfile, plan
 from conformance.expectations import parse
 from conformance.report import familypages, releasepages, searchindex
 from conformance.report.rendering import TEMPLATES
+from conformance.report.sources import case_sources, read_files
 from conformance.results import Problem, ResultSet
 from tests.builders import cell, grid, record, result
 from tests.pages import GRID, SOURCE, Page, observed, site, words
 from tests.test_expectations import LINK, entry
+
+#: A case that passes on ten releases.
+MANY = dict.fromkeys(("2.0.1", *(f"2.{minor}.1" for minor in range(1, 10))), "pass")
 
 
 def cells_of(html: str) -> dict[str, list[tuple[str, str]]]:
@@ -26,20 +32,29 @@ def cells_of(html: str) -> dict[str, list[tuple[str, str]]]:
     return {case.replace("<wbr>", ""): [(kind, width or "1") for width, kind in cells.findall(body)] for case, body in rows}
 
 
-def test_every_link_leads_to_a_page_that_is_there() -> None:
-    meta = cell("2.9.0", "meta")
-    cells = [(each.cell, each.records) for each in grid(GRID).cells]
-    made = site(result(*cells, (meta, [record(meta, "init.x[a]", subject="gpt")])), files=[SOURCE])
-    html = {address: text for address, text in made.items() if address.endswith(".html")}
-    ids = {address: {attributes.get("id") for _, attributes in Page(text).tags} for address, text in html.items()}
-    for address in ids:
-        for link in Page(made[address]).links:
+def crawl(made: dict[str, str]) -> None:
+    """Every link inside a site leads to a file of it, and to an element there."""
+    html = {address: Page(text) for address, text in made.items() if address.endswith(".html")}
+    ids = {address: {attributes.get("id") for _, attributes in page.tags} for address, page in html.items()}
+    for address, page in html.items():
+        for link in page.links:
             if link.startswith("https:"):
                 continue
             path, _, fragment = link.partition("#")
             target = posixpath.normpath(posixpath.join(posixpath.dirname(address), path)) if path else address
             assert target in made, f"{address} -> {link}"
             assert not fragment or "=" in fragment or fragment in ids[target], f"{address} -> {link}"
+
+
+def test_every_link_leads_to_a_page_that_is_there() -> None:
+    meta = cell("2.9.0", "meta")
+    cells = [(each.cell, each.records) for each in grid(GRID).cells]
+    crawl(site(result(*cells, (meta, [record(meta, "init.x[a]", subject="gpt")])), files=[SOURCE]))
+
+
+def test_every_link_of_the_built_in_cases_leads_somewhere() -> None:
+    files = read_files(plan.case_files(configfile.load(Path(__file__).parent.parent), plan.Selection()))
+    crawl(site(grid({case: {"2.14.1": "pass", "2.15.0": "unsupported"} for case in case_sources(files)}), files=files))
 
 
 def test_the_front_page_answers_first() -> None:
@@ -69,7 +84,14 @@ def test_intervals_and_reasons_stand_with_the_case() -> None:
     text = words(grid(GRID), "families/init.html")
     assert "init.x[a] passes ==2.1.*" in text
     assert "✕ wrong 2.10.0 to 2.11.0: wrong here" in text
-    assert "trace.y passes >=2.11 (tested 2.10.0 to 2.11.0)" in words(grid(GRID), "families/trace.html")
+    assert "trace.y passes >=2.11 (tested 2.10.0 to 2.11.0, nothing from 2.1.2)" in words(grid(GRID), "families/trace.html")
+
+
+def test_releases_that_nobody_measured_are_not_claimed() -> None:
+    found = grid({"init.x": MANY, "init.rare": dict.fromkeys(("2.0.1", "2.4.1", "2.9.1"), "pass")})
+    assert "init.rare passes on 2.0.1, 2.4.1, 2.9.1 (the only three measured)" in words(found, "families/init.html")
+    assert "passes on 2.0.1, 2.4.1, 2.9.1 the only three measured" in words(found, "cases/init.rare.html")
+    assert "on 2.0.1, 2.4.1, 2.9.1 (the only three measured)" in words(found, "fragments/init.rare.html")
 
 
 def test_expectations_stand_beside_and_hide_nothing() -> None:
@@ -91,9 +113,19 @@ def test_a_release_page_tells_worse_from_better_by_cause() -> None:
         "init.new": {"2.10.0": "pass"},
     }
     text = words(grid(rows), "releases/2.10.0.html")
-    assert "3 cases compared: 2 worse, 1 better, 1 new." in text
+    assert "3 cases compared: 2 worse, 1 better." in text
+    assert "Not measured on 2.9.0: 1 case (init) init.new" in text
     assert "Worse ✓ pass → ✕ wrong wrong here 2 cases init.a init.b Better ! raises → ✓ pass raises here 1 case init.c" in text
     assert "nothing to compare it with" in words(grid(rows), "releases/2.9.0.html")
+
+
+def test_what_the_release_before_says_nothing_of_is_told_apart() -> None:
+    rows = {"init.a": {"2.8.0": "pass", "2.10.0": "wrong"}, "init.b": dict.fromkeys(("2.8.0", "2.9.0", "2.10.0"), "pass")}
+    text = words(grid(rows), "releases/2.10.0.html")
+    assert "cpu, against 2.9.0 1 case compared: 0 worse, 0 better." in text
+    assert "Against older releases 2.9.0 says nothing of these" in text
+    assert "init.a (against 2.8.0)" in text
+    assert "Since an older release, for 2.9.0 says nothing of it ✕ wrong wrong here init.a" in words(grid(rows))
 
 
 def test_a_release_that_changed_very_much_has_several_pages_and_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

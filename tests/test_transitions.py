@@ -48,15 +48,27 @@ def test_each_release_is_compared_with_the_one_before_it() -> None:
 @pytest.mark.parametrize("hole", ["e", "m", " "])
 def test_a_release_that_says_nothing_of_a_case_is_passed_over(hole: str) -> None:
     group = made({"init.a": f"pp{hole}w", "init.b": "pppp"})
-    assert told(group)[-1] == ("2.11.0", "2.10.0", ["init.a"], [])
-    (move,) = transitions(group)[-1].difference.worse[0].moves
-    assert (str(move.before.version), str(move.after.version)) == ("2.9.1", "2.11.0")
-    assert transitions(group)[1].difference.empty
+    assert told(group)[-1] == ("2.11.0", "2.10.0", [], [])
+    step = transitions(group)[-1]
+    (move,) = step.earlier[0].moves
+    assert (str(move.before.version), str(move.after.version), move.worse) == ("2.9.1", "2.11.0", True)
+    assert (step.empty, step.difference.compared) == (False, 1)
+    assert transitions(group)[1].empty
 
 
-def test_a_case_that_comes_or_goes() -> None:
+def test_a_number_of_a_release_before_the_neighbour_is_not_compared() -> None:
+    seen = [{"error": {"kind": "number", "value": value, "better": "lower"}} for value in (1.0, 9.0)]
+    middle = [record("2.10.0", "init.other")]
+    cells = [(cell("2.9.1"), [record("2.9.1", "init.a", observations=seen[0])]), (cell("2.10.0"), middle)]
+    found = result(*cells, (cell("2.11.0"), [record("2.11.0", "init.a", observations=seen[1])]))
+    assert [each.difference.numbers for each in transitions(only(found))] == [[], []]
+
+
+def test_a_case_that_one_side_did_not_measure() -> None:
     steps = [each.difference for each in transitions(made({"init.a": "pppp", "init.new": "  pp", "init.old": "pp  "}))]
     assert [(each.appeared, each.vanished) for each in steps] == [([], []), (["init.new"], ["init.old"]), ([], [])]
+    again = [each.difference for each in transitions(made({"init.a": "pppp", "init.b": "p pp"}))]
+    assert [(each.appeared, each.vanished) for each in again] == [([], ["init.b"]), (["init.b"], []), ([], [])]
 
 
 def test_a_file_that_was_not_collected_takes_no_case_away() -> None:

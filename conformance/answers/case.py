@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from packaging.version import Version
@@ -11,7 +11,7 @@ from packaging.version import Version
 from conformance.artifacts import Record
 from conformance.cells import Cell
 from conformance.columns import Group
-from conformance.compare import classes, intervals, measured_range
+from conformance.compare import basis, classes, stated
 from conformance.config import DEVICES
 from conformance.coverage import covering
 from conformance.differences import Outcome, digest
@@ -36,7 +36,7 @@ def answer(groups: Sequence[Group], expectations: Sequence[Expectation], cases: 
             outcomes = _outcomes(group, case)
             if outcomes:
                 verdicts = group.verdicts(case)
-                yield f"  {group.label:<{width}}  {passes(verdicts)} ({measured_range(verdicts)})"
+                yield f"  {group.label:<{width}}  {passes(verdicts)} ({basis(verdicts)})"
                 if len(cases) <= WHOLE:
                     yield from _story(group, case, outcomes, expectations)
     missing = [device for device in DEVICES if device not in {group.device for group in groups}]
@@ -53,7 +53,7 @@ def speaking_of(groups: Sequence[Group], word: str) -> list[str]:
 
 def passes(verdicts: dict[Version, Verdict | None]) -> str:
     """Where it passes, in words."""
-    told = intervals(verdicts)
+    told = stated(verdicts)
     return {"none": "passes nowhere", "unknown": "not known"}.get(told, f"passes {told}")
 
 
@@ -62,13 +62,26 @@ def _outcomes(group: Group, case: str) -> list[Outcome]:
 
 
 def _story(group: Group, case: str, outcomes: list[Outcome], expectations: Sequence[Expectation]) -> Iterator[str]:
-    for _, alike in groupby(outcomes, key=lambda outcome: _alike(outcome.record, expectations)):
-        yield from _stretch(list(alike), expectations)
     planned = sorted({column.version for column in group.columns})
+    for alike in _stretches(outcomes, planned, lambda outcome: _alike(outcome.record, expectations)):
+        yield from _stretch(alike, expectations)
     breaks = edges(history(group, case), planned)
     yield from (f"    {edge}" for edge in breaks)
     yield from _observations(outcomes)
     yield f"    run it again: {again(case, outcomes, breaks)}"
+
+
+def _stretches(outcomes: list[Outcome], planned: list[Version], key: Callable[[Outcome], object]) -> Iterator[list[Outcome]]:
+    """Neighbours with one key, among all columns of the device: a release that has no outcome parts those on its sides."""
+    found: list[Outcome] = []
+    for outcome in outcomes:
+        near = bool(found) and planned.index(outcome.version) - planned.index(found[-1].version) <= 1
+        if found and not (near and key(outcome) == key(found[-1])):
+            yield found
+            found = []
+        found.append(outcome)
+    if found:
+        yield found
 
 
 def _alike(record: Record, expectations: Sequence[Expectation]) -> tuple[object, ...]:

@@ -29,13 +29,14 @@ def answer(column: Column, expectations: Sequence[Expectation]) -> Iterator[str]
 
 
 def _by_cause(column: Column, expectations: Sequence[Expectation]) -> Iterator[str]:
-    found: dict[tuple[int, int, str, str], list[Record]] = defaultdict(list)
+    found: dict[tuple[int, int, str, str, int], list[Record]] = defaultdict(list)
     for record in column.outcomes.values():
         verdict = Verdict(record["verdict"])
         if verdict is not Verdict.PASS:
-            place = 2 if verdict is Verdict.UNSUPPORTED else int(covering(record, expectations) is not None)
-            found[place, verdict.severity, generic_reason(record), blamed(record)].append(record)
-    for (_, _, _, blame), records in sorted(found.items(), key=lambda item: (item[0][0], item[0][1], -len(item[1]), item[0][2])):
+            entry = covering(record, expectations)
+            place = 2 if verdict is Verdict.UNSUPPORTED else int(entry is not None)
+            found[place, verdict.severity, generic_reason(record), blamed(record), entry.number if entry else -1].append(record)
+    for (_, _, _, blame, _), records in sorted(found.items(), key=lambda item: (item[0][0], item[0][1], -len(item[1]), item[0][2])):
         entry = covering(records[0], expectations)
         first = records[0]
         state = f" (expected: {one_line(entry.reason, 120)})" if entry else ""

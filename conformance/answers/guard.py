@@ -9,6 +9,7 @@ from packaging.version import InvalidVersion, Version
 from conformance import selectors
 from conformance.answers.case import passes
 from conformance.columns import Group
+from conformance.compare import basis
 from conformance.errors import NothingSelectedError
 from conformance.guardneeds import Way, needs
 from conformance.selectors import matches
@@ -46,7 +47,7 @@ def _with(groups: Sequence[Group], users: Sequence[str]) -> Iterator[str]:
     for group in groups:
         cases = {case for column in group.columns for case in column.outcomes if case.partition("[")[0] in users}
         for case in sorted(cases):
-            yield f"  with it, on {group.label}: {case} {passes(group.verdicts(case))}"
+            yield f"  with it, on {group.label}: {case} {passes(verdicts := group.verdicts(case))} ({basis(verdicts)})"
 
 
 def droppable(groups: Sequence[Group], ways: Sequence[Way], floor: str) -> list[str]:

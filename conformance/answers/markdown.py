@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from conformance.answers.difference import headline
+from conformance.answers.difference import headline, one_sided
 from conformance.differences import Cause
 from conformance.markdown import code, escaped, named
 from conformance.plaintext import one_line
@@ -31,8 +31,8 @@ def _pair(pair: Pair) -> Iterator[str]:
     yield from _causes("Better", found.better)
     yield from _section("Numbers that got better", [f"- {escaped(str(move))}" for move in found.numbers if not move.worse])
     yield from _section("Bits that changed", [f"- {code(move.case)}: {escaped(move.name)}" for move in found.bits])
-    for title, cases in (("New cases", found.appeared), ("Cases that are gone", found.vanished), ("Not known on one side", found.unknown)):
-        yield from _section(title, [f"- {named(cases, NAMED)}"] if cases else [])
+    for title, cases in one_sided(found, *pair.sides):
+        yield from _section(escaped(title), [f"- {named(cases, NAMED)}"])
 
 
 def _causes(title: str, causes: Sequence[Cause]) -> Iterator[str]:

@@ -37,8 +37,10 @@ def _of(group: Group, wanted: Sequence[Version], expectations: Sequence[Expectat
     changed = {each.version: each for each in transitions(group.sound)}
     for version in wanted:
         if version in changed:
-            yield f"torch {version} on {group.label}, against {changed[version].previous}"
-            yield from difference.answer(changed[version].difference, expectations)
+            step, old = changed[version], str(changed[version].previous)
+            yield f"torch {version} on {group.label}, against {old}"
+            yield from difference.answer(step.difference, expectations, old, str(version))
+            yield from difference.earlier(step.earlier, old)
         elif any(column.version == version and column.measured for column in group.columns):
             counts = any(column.version == version for column in group.sound.columns)
             notes = ", ".join(dict.fromkeys(column.note for column in group.columns if column.version == version))

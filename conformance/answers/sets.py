@@ -15,7 +15,7 @@ def answer(comparison: Comparison, expectations: Sequence[Expectation] = ()) -> 
     for pair in comparison.pairs:
         if pair not in equal or len(comparison.pairs) == 1:
             yield pair.new if pair.old == pair.new else f"{pair.new} against {pair.old}"
-            yield from difference.answer(pair.difference, expectations)
+            yield from difference.answer(pair.difference, expectations, *pair.sides)
     if equal and len(comparison.pairs) > 1:
         yield f"{len(equal)} of {len(comparison.pairs)} columns do not differ"
     yield from lone(comparison)

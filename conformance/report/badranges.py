@@ -32,7 +32,7 @@ def _of(group: Group) -> Iterator[dict[str, Any]]:
                 "device": group.device,
                 "platform": group.platform,
                 "tag": group.tag,
-                "bad": {verdict: ranges(versions, measured(verdicts)) for verdict, versions in bad.items()},
+                "bad": {verdict: ranges(versions, verdicts) for verdict, versions in bad.items()},
                 "passes": intervals(verdicts),
             }
 

@@ -1,4 +1,4 @@
-"""Deviations grouped by their reason: each kind of failure once, with the cases and releases that it strikes."""
+"""Deviations grouped by fault: each place that fails in one way once, with the cases and releases that it strikes."""
 
 from __future__ import annotations
 
@@ -14,23 +14,29 @@ from conformance.compare import spans
 from conformance.coverage import covering
 from conformance.expectations import Expectation
 from conformance.incell.verdicts import Verdict
-from conformance.reasons import blamed, blamed_source, generic_reason, stated_reason
+from conformance.reasons import blamed, blamed_source, generic_reason, reason_of, stated_reason
+
+#: Verdict, reason without its numbers, and place.
+_Fault = tuple[str, str, str]
+#: A release, what covers the deviation there, and its record.
+_Strike = tuple[Version, "Expectation | None", Record]
 
 
 @dataclass
 class Struck:
-    """One case in one group of columns, and the releases where it deviates."""
+    """One case in one group of columns, the releases where it deviates, and why in its own words."""
 
     case: str
     group: str
     torch: str
+    reason: str
     expectations: list[Expectation]
     open: bool
 
 
 @dataclass
 class Kind:
-    """Deviations of one verdict whose reasons differ in numbers at most; `example` is the first of them."""
+    """Deviations of one verdict at one place whose reasons differ in numbers at most; `example` is the first of them."""
 
     verdict: Verdict
     example: Record
@@ -42,6 +48,12 @@ class Kind:
     def reason(self) -> str:
         """Why, in the words of the first record."""
         return stated_reason(self.example)
+
+    @property
+    def function(self) -> str:
+        """The one case function that it strikes; empty where it strikes several."""
+        names = {each.case.partition("[")[0] for each in self.struck}
+        return names.pop() if len(names) == 1 else ""
 
     @property
     def blame(self) -> str:
@@ -56,26 +68,39 @@ class Kind:
 
 def kinds(groups: Sequence[Group], expectations: Sequence[Expectation]) -> list[Kind]:
     """All deviations by kind: the unexpected first, then by severity, then the most frequent."""
-    found: dict[tuple[str, str], Kind] = {}
+    found: dict[_Fault, Kind] = {}
     for group in groups:
-        strikes: dict[tuple[str, str, str], list[tuple[Version, Expectation | None]]] = defaultdict(list)
+        strikes: dict[tuple[_Fault, str], list[_Strike]] = defaultdict(list)
         for column in group.columns:
             for case, record in column.outcomes.items():
                 if Verdict(record["verdict"]).deviates:
-                    key = (record["verdict"], generic_reason(record))
+                    key = _fault(record)
                     kind = found.setdefault(key, Kind(Verdict(record["verdict"]), record))
                     entry = covering(record, expectations)
                     kind.count += 1
                     kind.unexpected += entry is None
-                    strikes[key[0], key[1], case].append((column.version, entry))
-        for (verdict, reason, case), struck in strikes.items():
-            found[verdict, reason].struck.append(_struck(case, group, struck))
+                    strikes[key, case].append((column.version, entry, record))
+        for (key, case), struck in strikes.items():
+            found[key].struck.append(_struck(case, group, struck))
     return sorted(found.values(), key=lambda kind: (not kind.unexpected, kind.verdict.severity, -kind.count, kind.reason))
 
 
-def _struck(case: str, group: Group, struck: Sequence[tuple[Version, Expectation | None]]) -> Struck:
-    measured = [version for version, verdict in group.verdicts(case).items() if verdict is not None]
-    torch = " and ".join(spans([version for version, _ in struck], measured)).replace(",", ", ")
-    entries = dict.fromkeys(entry.number for _, entry in struck if entry is not None)
-    by_number = {entry.number: entry for _, entry in struck if entry is not None}
-    return Struck(case, group.label, torch, [by_number[number] for number in entries], any(entry is None for _, entry in struck))
+def _fault(record: Record) -> _Fault:
+    """What deviations of one fault share: verdict, place, and reason but for its numbers.
+
+    A place is a line by its text, since its number moves with the file. What raises there is one fault whoever comes there; a wrong answer
+    is a matter of its case function, and so is what blames no line. What is not exercised names the operators in its reason.
+    """
+    verdict, blame, function = record["verdict"], record["blame"], record["case"].partition("[")[0]
+    if verdict == Verdict.UNEXERCISED.value and not blame:
+        return verdict, reason_of(record), ""
+    line = f"{blame['file']}\0{blame['source'] or blame['line']}" if blame else ""
+    own = verdict == Verdict.WRONG.value or not blame
+    return verdict, generic_reason(record), f"{line}\0{function}" if own else line
+
+
+def _struck(case: str, group: Group, struck: Sequence[_Strike]) -> Struck:
+    torch = " and ".join(spans([version for version, _, _ in struck], group.verdicts(case))).replace(",", ", ")
+    entries = {entry.number: entry for _, entry, _ in struck if entry is not None}
+    reason = stated_reason(struck[-1][2])
+    return Struck(case, group.label, torch, reason, list(entries.values()), any(entry is None for _, entry, _ in struck))

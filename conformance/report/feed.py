@@ -24,7 +24,7 @@ _NO_DATE = "1970-01-01T00:00:00Z"
 
 def feed(groups: Sequence[Group]) -> str:
     """The feed as Atom (RFC 4287). Every date comes from the records, every id from device and release: equal results, equal bytes."""
-    changed = [(group, each) for group in groups for each in transitions(group.sound) if not each.difference.empty]
+    changed = [(group, each) for group in groups for each in transitions(group.sound) if not each.empty]
     changed.sort(key=lambda pair: (pair[1].version, pair[0].label), reverse=True)
     dates = [_updated(group, each) for group, each in changed]
     entries = [line for (group, each), date in zip(changed, dates) for line in _entry(group, each, date)]
@@ -61,7 +61,7 @@ def _moment(text: object) -> str:
 
 
 def _entry(group: Group, transition: Transition, date: str) -> Iterator[str]:
-    title = f"torch {transition.version} on {group.label}: {headline(transition.difference)}"
+    title = f"torch {transition.version} on {group.label}: {headline(transition.difference, transition.earlier)}"
     page = f"site/{addresses.release(str(transition.version))}"
     yield "  <entry>"
     yield f"    <title>{escape(one_line(title))}</title>"
@@ -75,7 +75,7 @@ def _entry(group: Group, transition: Transition, date: str) -> Iterator[str]:
 def _html(transition: Transition) -> Iterator[str]:
     found: Difference = transition.difference
     yield f"<p>Against torch {escape(str(transition.previous))}.</p>"
-    for title, causes in (("Worse", found.worse), ("Better", found.better)):
+    for title, causes in (("Worse", found.worse), ("Better", found.better), ("Against older releases", transition.earlier)):
         yield from _listed(title, map(_cause, causes))
     for title, worse in (("Numbers that got worse", True), ("Numbers that got better", False)):
         yield from _listed(title, (escape(one_line(str(move), 300)) for move in found.numbers if move.worse is worse))

@@ -9,6 +9,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from conformance.answers.difference import one_sided
 from conformance.columns import Group
 from conformance.differences import Cause, Difference
 from conformance.report import addresses, paging
@@ -20,6 +21,7 @@ from conformance.transitions import Transition
 BUDGET = 1500
 #: The lists of a difference, in the order of the page.
 _LISTS = tuple(field.name for field in fields(Difference) if field.name != "compared")
+EARLIER = "against older releases"
 
 
 @dataclass(frozen=True)
@@ -38,18 +40,25 @@ class Line:
 
 @dataclass(frozen=True)
 class Section:
-    """A step, and what of it one page shows."""
+    """A step, and what of it one page shows; `earlier` is what moved against a release before the one that it is compared with."""
 
     group: Group
     step: Transition
     shown: Difference
+    earlier: list[Cause]
+
+    @property
+    def one_sided(self) -> list[tuple[str, list[str]]]:
+        """What was not compared, in words, with the cases that this page lists."""
+        sides = str(self.step.previous), str(self.step.version)
+        return list(one_sided(self.shown, *sides))
 
 
 def release_pages(view: View) -> Iterator[tuple[str, str]]:
     """Address and HTML of the pages of each release that was measured."""
     for release in view.releases:
         steps = [pair for pair in view.transitions if pair[1].version == release]
-        lines = [line for place, (_, step) in enumerate(steps) for line in _lines(place, step.difference)]
+        lines = [line for place, (_, step) in enumerate(steps) for line in _lines(place, step)]
         values = {"view": view, "release": release, "neighbours": _neighbours(view.releases, release)}
         values["columns"] = [column for column in view.columns if column.version == release]
         label = partial(_label, view, steps)
@@ -57,11 +66,11 @@ def release_pages(view: View) -> Iterator[tuple[str, str]]:
             yield part.address, render("release.html.j2", part.address, part=part, sections=_sections(steps, part), **values)
 
 
-def _lines(place: int, found: Difference) -> Iterator[Line]:
+def _lines(place: int, step: Transition) -> Iterator[Line]:
     """The lines of one step; a cause of very many cases is several."""
     most = BUDGET // 4
-    for kind in _LISTS:
-        listed = getattr(found, kind)
+    for kind in (*_LISTS, EARLIER):
+        listed = step.earlier if kind == EARLIER else getattr(step.difference, kind)
         if kind == "numbers":
             listed = sorted(listed, key=lambda move: move.worse, reverse=True)
         for each in listed:
@@ -75,9 +84,10 @@ def _sections(steps: Sequence[tuple[Group, Transition]], part: paging.Part[Line]
     found = []
     for place, (group, step) in enumerate(steps):
         here = [line for line in part.items if line.place == place]
-        if here or (part.number == 1 and step.difference.silent):
+        if here or (part.number == 1 and step.difference.silent and not step.earlier):
             lists = {kind: [line.what for line in here if line.kind == kind] for kind in _LISTS}
-            found.append(Section(group, step, Difference(**lists, compared=step.difference.compared)))
+            earlier = [line.what for line in here if line.kind == EARLIER]
+            found.append(Section(group, step, Difference(**lists, compared=step.difference.compared), earlier))
     return found
 
 

@@ -22,8 +22,10 @@ from conformance.report.timeline import statement
 from conformance.report.view import Row
 
 TEMPLATES = Path(__file__).parent / "templates"
-#: Characters of a reason that a page shows; matrix.csv has the whole.
+#: Characters of a reason that a page shows; matrix.csv has the whole of it, and of what else it has a column for.
 SHOWN = 600
+#: Where the whole is of what a record holds and matrix.csv has no column for.
+RECORDS = "the cell's records"
 _MARKED = re.compile(r"`(?P<code>[^`]+)`|\b(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)#(?P<number>\d{1,7})\b")
 _ISSUE = Markup('<a href="https://github.com/{}/issues/{}" rel="noopener noreferrer">{}</a>')
 
@@ -46,7 +48,9 @@ def _environment() -> Environment:
     environment.globals.update(
         signs=SIGNS, verdicts=list(Verdict), meanings=MEANINGS, tool=__version__, to=addresses, slug=addresses.slug, css=_style()
     )
-    environment.globals.update(counted=counted, sign=sign, interval=statement, gate=gate, short=number, worst=worst, pythons=pythons)
+    environment.globals.update(
+        records=RECORDS, counted=counted, sign=sign, interval=statement, gate=gate, short=number, worst=worst, pythons=pythons
+    )
     environment.filters.update(clipped=clipped, prose=prose, breakable=breakable, short_link=short_link)
     return environment
 
@@ -60,12 +64,12 @@ def _finalize(value: Any) -> Any:
     return visible(value) if type(value) is str else value
 
 
-def clipped(text: str, shown: int = SHOWN) -> str:
-    """`text` with what does not show as itself escaped, cut at `shown` characters with a note of how many are left."""
+def clipped(text: str, shown: int = SHOWN, whole: str = "matrix.csv") -> str:
+    """`text` with what does not show as itself escaped, cut at `shown` characters and a note of how many are left and where it is whole."""
     head = visible(text[: shown + 1])
     if len(text) <= shown and len(head) <= shown:
         return head
-    return f"{head[:shown]}… ({len(text) - shown:,} more characters in matrix.csv)"
+    return f"{head[:shown]}… ({len(text) - shown:,} more characters in {whole})"
 
 
 def prose(text: str) -> Markup:

@@ -43,13 +43,14 @@ def summary(result: ResultSet, expectations: Sequence[Expectation], judgement: J
 
 
 def _newest(columns: Sequence[Group]) -> list[str]:
-    """What changed in the newest release of each group, in a sentence, and all that got worse there."""
+    """What changed in the newest release of each group, in a sentence, and all that got worse there, or since an older release."""
     told = []
     for group in columns:
         for newest in transitions(group.sound)[-1:]:
             place = f"torch {newest.version} on {group.label}, against {newest.previous}"
-            told.append(f"- {escaped(place)}: {escaped(answer.headline(newest.difference))}")
-            for cause in newest.difference.worse:
+            told.append(f"- {escaped(place)}: {escaped(answer.headline(newest.difference, newest.earlier))}")
+            worse = [cause for cause in newest.earlier if cause.moves[0].worse]
+            for cause in (*newest.difference.worse, *worse):
                 cases = named(cause.cases, LISTED)
                 told.append(f"  - {cause.before} → {cause.after}: {cases}: {escaped(one_line(cause.reason, _CELL_CHARACTERS))}")
     return ["", "## What changed in the newest release", "", *_limited(told)] if told else []
@@ -73,11 +74,11 @@ def _counts(columns: Sequence[Group]) -> list[str]:
 
 
 def _rows(kind: deviations.Kind) -> list[str]:
-    reason = escaped(one_line(kind.reason, _CELL_CHARACTERS))
     sign = f"{grid.SIGNS[kind.verdict]} {kind.verdict}"
     found = []
     for struck in kind.struck:
         known = ", ".join(f"[{escaped(one_line(entry.reason, 120))}]({address(entry.link)})" for entry in struck.expectations)
+        reason = escaped(one_line(struck.reason, _CELL_CHARACTERS))
         state = f"in part: {known}" if struck.open and known else known or "no"
         found.append(f"| {sign} | {code(struck.case)} | {escaped(f'{struck.group}, torch {struck.torch}')} | {state} | {reason} |")
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from conformance.artifacts import Record
 from conformance.columns import Column, Group
-from conformance.compare import intervals, measured_range
+from conformance.compare import basis, between, measured_range, stated
 from conformance.expectations import Expectation
 from conformance.incell.verdicts import Verdict
 from conformance.reasons import blamed, generic_reason, reason_of
@@ -85,14 +85,23 @@ def timelines(view: View, row: Row) -> Iterator[Timeline]:
 
 
 def passing(view: View, row: Row) -> str:
-    """Where a case passes, in a line: devices that agree are named together, and none is where all do."""
-    devices: dict[str, list[str]] = {}
+    """Where a case passes, in a line: devices that agree are named together, and none is where all do.
+
+    Where releases between were not measured it says so.
+    """
+    devices: dict[tuple[str, str], list[str]] = {}
     for group, records in view.split(row):
         if any(records):
-            devices.setdefault(_interval(view, group, row.case, records)[0], []).append(view.label(group))
+            passes, tested = _interval(view, group, row.case, records)
+            holes = between(group.verdicts(row.case))
+            devices.setdefault((passes, tested if holes else ""), []).append(view.label(group))
     if len(devices) == 1:
-        return statement(next(iter(devices)))
-    return "; ".join(f"{', '.join(names)} {statement(passes)}" for passes, names in devices.items())
+        return _resting(*next(iter(devices)))
+    return "; ".join(f"{', '.join(names)} {_resting(*told)}" for told, names in devices.items())
+
+
+def _resting(passes: str, tested: str) -> str:
+    return f"{statement(passes)} ({tested})" if tested else statement(passes)
 
 
 def statement(passes: str) -> str:
@@ -127,7 +136,8 @@ def _interval(view: View, group: Group, case: str, records: list[Record | None])
     if pattern not in known:
         outcomes = group.verdicts(case)
         whole = measured_range({column.version: Verdict.PASS if column.measured else None for column in group.columns})
-        tested = measured_range(outcomes)
-        absent = outcomes and all(verdict is Verdict.UNSUPPORTED for verdict in outcomes.values())
-        known[pattern] = (UNSUPPORTED if absent else intervals(outcomes), "" if tested == whole else tested)
+        tested = basis(outcomes)
+        verdicts = {verdict for verdict in outcomes.values() if verdict is not None}
+        told = UNSUPPORTED if verdicts == {Verdict.UNSUPPORTED} else stated(outcomes)
+        known[pattern] = told, "" if tested == whole else tested
     return known[pattern]
