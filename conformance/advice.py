@@ -59,6 +59,12 @@ _CURES = {
     "lowering.": Advice(
         "write what is blamed without sizes as numbers, branches on data or ops that the dialect has not", "", "docs/families/lowering.md"
     ),
+    "rope.subject_forgets": Advice(
+        "keep nothing in forward that another input would have made otherwise: key what is cached by all that it depends on", "RotaryCache"
+    ),
+    "rope.subject_casts_after_use": Advice(
+        "cache in a registered buffer, which a cast takes along, or key what is cached by dtype and device too", "RotaryCache"
+    ),
     "rope.subject_positions": Advice(
         "count positions and compute frequencies, angles and tables in float32, whatever the model is cast to, and round the table once",
         "RotaryCache",
