@@ -41,6 +41,7 @@ def run(path: str, name: str, reference: str) -> None:
 
 
 HISTORY = "rope/test_subject_history.py"
+MODES = "mps/test_subject_modes.py"
 #: File and name of the check, the model, words of what it says, and the line that it blames.
 PLANTED = [
     (HISTORY, "forgets_its_inputs", "remembering.py:stretched", "it remembers longest", "self.longest = max(self.longest, x.size(1))"),
@@ -48,6 +49,11 @@ PLANTED = [
     (HISTORY, "casts_after_use", "remembering.py:by_length", "dtype", "self.tables[x.size(1)] = super().positions(x)"),
     ("rope/test_subject.py", "growth_keeps", "remembering.py:saved", "holds table", 'self.register_buffer("table", super().positions(x))'),
     ("rope/test_subject.py", "trains_after_inference", "remembering.py:in_a_tuple", "Inference tensors", "self.factors = (torch.ones(2"),
+    (MODES, "answers_alike_in_grad_modes", "circumstances.py:recording", "under no_grad", "if torch.is_grad_enabled():"),
+    (MODES, "answers_alike_in_grad_modes", "circumstances.py:trying", "under no_grad", ""),
+    (MODES, "answers_alike_in_layouts", "circumstances.py:strided", "that are transposed", ""),
+    ("compile/test_models.py", "settles", "circumstances.py:counting", "calls == ", "self.calls += 1"),
+    ("compile/test_models.py", "settles", "circumstances.py:listing", "history", "self.history.append(h.mean())"),
 ]
 
 
