@@ -42,7 +42,7 @@ _CURES = {
     "mps.subject_gradients_equal_float64": Advice("keep what backward needs in float32: norms, softmax, long sums", "rms_norm"),
     "mps.subject_answer_repeats": Advice("draw nothing in forward, and let no earlier call change a later one"),
     "mps.subject_answers_alike_in_grad_modes": Advice(
-        "compute the same whether or not gradients are recorded: branch on no torch.is_grad_enabled(), and try nothing that raises then alone"
+        "compute the same with gradients and without: ask for no torch.is_grad_enabled(), and try nothing that raises then alone"
     ),
     "mps.subject_answers_alike_in_layouts": Advice(
         "ask for .contiguous() before as_strided, data_ptr() or a kernel of your own, or use the strides that the tensor has"
