@@ -41,11 +41,20 @@ _CURES = {
     "mps.subject_equals_float64": Advice("compute norms, softmax and position tables in float32, cast the result", "rms_norm"),
     "mps.subject_gradients_equal_float64": Advice("keep what backward needs in float32: norms, softmax, long sums", "rms_norm"),
     "mps.subject_answer_repeats": Advice("draw nothing in forward, and let no earlier call change a later one"),
+    "mps.subject_answers_alike_in_grad_modes": Advice(
+        "compute the same with gradients and without: ask for no torch.is_grad_enabled(), and try nothing that raises then alone"
+    ),
+    "mps.subject_answers_alike_in_layouts": Advice(
+        "ask for .contiguous() before as_strided, data_ptr() or a kernel of your own, or use the strides that the tensor has"
+    ),
     "mps.subject_gives_numbers": Advice(
         "hide what is masked with a large finite number, or give a row that is hidden whole something to look at", "sdpa"
     ),
     "mps.subject_follows_its_device": Advice("make every tensor beside the input or on its device; register what is cached as a buffer"),
     "compile.": Advice("move what breaks the graph out of forward: prints, .item(), branches on data", "", "docs/families/compile.md"),
+    "compile.subject_settles": Advice(
+        "change no number, list or dict of the module at each call: count in a buffer in place, and keep statistics outside of forward"
+    ),
     "trace.subject_trace": Advice("keep sizes as .size() gives them: no int(), len() or .item()", "causal_mask", "docs/families/trace.md"),
     "trace.subject_export": Advice("name what varies as Dim, and branch on no size or value in forward", "", "docs/families/trace.md"),
     "trace.subject_fx": Advice(
@@ -58,6 +67,12 @@ _CURES = {
     ),
     "lowering.": Advice(
         "write what is blamed without sizes as numbers, branches on data or ops that the dialect has not", "", "docs/families/lowering.md"
+    ),
+    "rope.subject_forgets": Advice(
+        "keep nothing in forward that another input would have made otherwise: key what is cached by all that it depends on", "RotaryCache"
+    ),
+    "rope.subject_casts_after_use": Advice(
+        "cache in a registered buffer, which a cast takes along, or key what is cached by dtype and device too", "RotaryCache"
     ),
     "rope.subject_positions": Advice(
         "count positions and compute frequencies, angles and tables in float32, whatever the model is cast to, and round the table once",

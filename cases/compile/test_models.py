@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from conformance.incell import catches, deep, limits, requires, subjects, uncounted, values
+from conformance.instruments.assignments import assigned
 from conformance.instruments.compilation import compiling
 from conformance.instruments.compiled_calls import call, check_compiled
-from conformance.instruments.models import AsItIs, check_whole
+from conformance.instruments.models import AsItIs, blame_first, check_whole
 from conformance.instruments.replaying import replays_first_program
+from conformance.instruments.snapshots import OF_MODULES
 from conformance.instruments.weights import fill, uniform
 
 pytestmark = [requires("compile"), values, uncounted("what is measured is a compiler")]
@@ -46,6 +49,58 @@ def test_subject_compiles_whole(wrap: Code, subject: Any, device: torch.device, 
     with torch.no_grad(), stage("compile"):
         report = check_compiled(model, inputs, observe)
     check_whole(report)
+
+
+class CountsItsCalls(AsItIs):
+    """The model, and an attribute that is another number at each call."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.calls = 0
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The model's own inputs."""
+        self.calls += 1
+        return self.model(*inputs) if self.calls % 1000 else None
+
+
+#: Calls with one and the same input: fewer than dynamo compiles a frame for, so that it does not give up in silence.
+CALLS = 6
+
+
+@subjects()
+@catches(CountsItsCalls, wrap=AsItIs)
+def test_subject_settles(wrap: Code, subject: Any, device: torch.device, observe: Observe, stage: Any) -> None:
+    """A subject that is compiled and called again with one and the same input is compiled no more after the second call.
+
+    What forward keeps is guarded: a counter or a list that changes at each call costs a compilation a call, until dynamo gives up and
+    runs it eagerly. Told are the guard and the line that assigns what it looks at. Own observation, 2.13 and 2.15.
+    """
+    with stage("build"):
+        model = wrap(subject.build()).to(device).eval()
+        watched = wrap(subject.build()).to(device).eval()
+    inputs = subject.inputs(device=device)
+    with torch.no_grad(), stage("compile"), compiling(model) as (compiled, report):
+        for _ in range(CALLS):
+            compiled(*inputs)
+            report.after.append(len(report.recompiles))
+    observe("recompiles", len(report.recompiles), better="lower")
+    observe("recompiles_told", "; ".join(report.recompiles) or "none")
+    late = report.recompiles[report.after[1] :]
+    if late:
+        error = AssertionError(f"compiled anew at {len(late)} of {CALLS - 2} further calls with one and the same input: {late[-1]}")
+        with torch.no_grad():
+            blame_first(error, _lines_of(late[-1], watched, inputs))
+        raise error
+
+
+def _lines_of(guard: str, model: nn.Module, inputs: tuple[Tensor, ...]) -> list[dict[str, Any]]:
+    """Where eager code assigns, or adds to, what the guard names; what else forward assigns comes after."""
+    with assigned() as lines:
+        model(*inputs)
+    held = {f"{path}.{name}".lstrip(".") for path, part in model.named_modules() for name in vars(part) if name not in OF_MODULES}
+    named = [name for name in sorted(held) if re.search(rf"\b{re.escape(name.rpartition('.')[2])}\b", guard)]
+    return [lines.line(model, name) for name in (*named, *lines.names(model))]
 
 
 def train_as_it_is(model: nn.Module) -> nn.Module:

@@ -18,7 +18,7 @@ from conformance.instruments.bits import same_bits
 from conformance.instruments.compilation import compiling
 from conformance.instruments.generalization import difference_of
 from conformance.instruments.models import blame_first
-from conformance.instruments.snapshots import tensors_of
+from conformance.instruments.snapshots import OF_MODULES, tensors_of
 from conformance.subjects.variations import resized
 
 Code = Callable[..., Any]
@@ -37,6 +37,15 @@ def _held(model: nn.Module) -> dict[str, Tensor]:
         for name, value in vars(part).items():
             if isinstance(value, Tensor):
                 found[f"{prefix}.{name}".lstrip(".")] = value
+    return found
+
+
+def _inside(model: nn.Module) -> dict[str, list[Tensor]]:
+    """Tensors in the tuples, lists and dicts that parts of the model hold, by the dotted name of the container."""
+    found: dict[str, list[Tensor]] = {}
+    for prefix, part in model.named_modules():
+        own = {name: value for name, value in vars(part).items() if name not in OF_MODULES and not isinstance(value, Tensor)}
+        found.update({f"{prefix}.{name}".lstrip("."): list(tensors_of(value)) for name, value in own.items()})
     return found
 
 
@@ -99,6 +108,22 @@ def run_as_it_is(model: nn.Module) -> nn.Module:
     return model
 
 
+class BecomingPersistent(nn.Module):
+    """Beside the model, a cache that no checkpoint holds until it grows, and is registered anew."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("cache", torch.zeros(0), persistent=False)
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The model's own inputs."""
+        elements = sum(x.numel() for x in inputs)
+        if elements > self.cache.size(0):
+            self.register_buffer("cache", torch.zeros(elements, device=inputs[0].device))
+        return self.model(*inputs)
+
+
 class Regrowing(nn.Module):
     """Beside the model, a cache that grows to each length anew, in another dtype, with other rows."""
 
@@ -117,18 +142,23 @@ class Regrowing(nn.Module):
 
 @values
 @subjects()
-@catches(Regrowing, wrap=run_as_it_is)
+@catches(Regrowing, BecomingPersistent, wrap=run_as_it_is)
 def test_subject_growth_keeps(wrap: Code, subject: Any, device: torch.device, observe: Observe) -> None:
-    """What a subject grows in forward keeps its dtype, its device, its registration and the rows that it had.
+    """What a subject grows in forward keeps its dtype, its device, its registration, whether it is saved, and the rows that it had.
 
     huggingface/transformers#24203, karpathy/nanochat#612; found by shape, whatever it is called. 1.13 to 2.15.
     """
     model = wrap(subject.build()).to(device)
-    registered = {name for name, _ in model.named_buffers()}
+    registered, saved = {name for name, _ in model.named_buffers()}, set(model.state_dict())
     with torch.no_grad(), assigned() as lines:
         grown = list(_grown(_by_elements(subject), subject, model, model, device))
     observe("grown", _names(grown))
     _check_growth(grown, registered, model, functools.partial(lines.line, model))
+    new = [name for name in model.state_dict() if name not in saved]
+    if new:
+        _blame(
+            AssertionError(f"a checkpoint of the used model holds {', '.join(new)}, which a fresh one has not"), lines.line(model, new[0])
+        )
 
 
 @requires("compile")
@@ -192,10 +222,15 @@ def test_subject_trains_after_inference(wrap: Code, subject: Any, device: torch.
     left = sorted(name for name, tensor in _held(model).items() if tensor.is_inference())
     if left:
         _blame(AssertionError(f"made in inference mode, and kept: {', '.join(left)}"), lines.line(model, left[0]))
-    losses = [tensor.float().pow(2).mean() for tensor in tensors_of(model(*inputs)) if tensor.requires_grad]
-    if not losses:
-        pytest.skip("nothing that the model gives requires a gradient")
-    sum(losses).backward()  # type: ignore[union-attr]
+    try:
+        losses = [tensor.float().pow(2).mean() for tensor in tensors_of(model(*inputs)) if tensor.requires_grad]
+        if not losses:
+            pytest.skip("nothing that the model gives requires a gradient")
+        sum(losses).backward()  # type: ignore[union-attr]
+    except RuntimeError as error:
+        kept = sorted(name for name, tensors in _inside(model).items() if any(tensor.is_inference() for tensor in tensors))
+        blame_first(error, [lines.line(model, name) for name in kept])
+        raise
 
 
 class CountingInLowPrecision(nn.Module):

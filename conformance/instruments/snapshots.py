@@ -19,7 +19,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.
 #: Named by their class alone: what they hold is code, or is looked at elsewhere.
 _OPAQUE = (type, types.ModuleType, types.FunctionType, types.MethodType, nn.Module)
 #: Attributes that every module has, hooks and tables, and one that torch.compile leaves (2.13): no state of the model's own.
-_OF_MODULES = frozenset(vars(nn.Module())) | {"_is_torch_compile"}
+OF_MODULES = frozenset(vars(nn.Module())) | {"_is_torch_compile"}
 
 
 def snapshot(value: Any, seen: frozenset[int] = frozenset()) -> Any:
@@ -73,7 +73,7 @@ def state_of(code: Callable[..., Any]) -> dict[str, Any]:
         state = {name: snapshot(tensor) for name, tensor in (*code.named_parameters(), *code.named_buffers())}
         state.update({f"{name}.grad": snapshot(parameter.grad) for name, parameter in code.named_parameters()})
         for path, part in code.named_modules():
-            state.update({f"{path}.{name}": snapshot(held) for name, held in vars(part).items() if name not in _OF_MODULES})
+            state.update({f"{path}.{name}": snapshot(held) for name, held in vars(part).items() if name not in OF_MODULES})
         return state
     if isinstance(code, types.FunctionType):
         return {}

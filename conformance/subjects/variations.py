@@ -47,7 +47,7 @@ def sizes(name: str, example: int) -> list[int]:
 
 
 def resized(example: Inputs, axes: Axes, wanted: Mapping[str, int]) -> Inputs:
-    """`example` with the named axes of another size: its own elements repeated in turn, floats moved a little so that rows differ."""
+    """`example` with the named axes of another size: its own elements repeated in turn, floats scaled a little so that rows differ."""
     made: list[Tensor] = []
     for position, each in enumerate(example):
         tensor = each
@@ -64,8 +64,8 @@ def _repeated(tensor: Tensor, axis: int, size: int) -> Tensor:
     if not tensor.is_floating_point() or size <= held:
         return picked
     shape = [size if at == axis else 1 for at in range(tensor.dim())]
-    turn = (torch.arange(size, device=tensor.device) // held).to(tensor.dtype).view(shape)
-    return picked + 0.125 * turn
+    turn = (torch.arange(size, device=tensor.device) // held % 4).to(tensor.dtype).view(shape)
+    return picked * (1 + 0.125 * turn)  # no drift: what grows along the axis would be the input's doing, not the model's
 
 
 def of_example(example: Inputs, axes: Axes) -> dict[str, Maker]:
