@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from conformance.artifacts import Record
@@ -82,6 +83,51 @@ _CURES = {
 }
 
 
+#: Beginning of the case's name, what its reason holds, and the cure that is closer than the check's own; the first that fits speaks.
+_CLOSER = (
+    (
+        "compile.subject_compiles",
+        r"^call .*differ|^call .*answers",
+        Advice(
+            "let forward ask nothing about compilation (is_compiling, try around what raises there), and keep no number, list or dict "
+            "that compiled code has no guard on",
+            "",
+            "docs/families/compile.md",
+        ),
+    ),
+    (
+        "trace.subject_",
+        r"not a known type|unrecognized type|Tracer cannot infer type|Only tensors, lists, tuples",
+        Advice("answer in tensors, or tuples, lists and dicts of them; register another class as a pytree", "register_pytree"),
+    ),
+    (
+        "trace.subject_export",
+        r"differ",
+        Advice(
+            "let the answer depend on the inputs alone: on no flag that says that a program is made (is_compiling, is_exporting), and on "
+            "nothing that an earlier call left",
+            "",
+            "docs/families/trace.md",
+        ),
+    ),
+    (
+        "init.",
+        r"Unexpected key",
+        Advice("register what forward makes anew with persistent=False, as it was registered first", "RotaryCache"),
+    ),
+    (
+        "init.subject_copies",
+        r"answers otherwise",
+        Advice(
+            "keep no function that holds the module or its parameters (a lambda, a bound method) as an attribute: a copy keeps the old one"
+        ),
+    ),
+    (
+        "init.subject_init_is_the_cpus",
+        r"other numbers under the same seed",
+        Advice("draw from torch's global generator alone, seeded right before: no numpy, no random, no generator that is kept"),
+    ),
+)
 #: Verdicts that answer what the check asks; a death or a hang may have any cause.
 _ANSWERS = frozenset({Verdict.WRONG.value, Verdict.RAISES.value, Verdict.UNEXERCISED.value})
 #: Stages before a check asks anything.
@@ -92,5 +138,9 @@ def advice(record: Record) -> Advice | None:
     """What cures the check of that record; None where it passes, says nothing about the model, or did not come to its question."""
     if record["verdict"] not in _ANSWERS or record["stage"] in UNASKED:
         return None
+    reason = str(record["reason"] or "")
+    for name, told, cure in _CLOSER:
+        if record["case"].startswith(name) and re.search(told, reason):
+            return cure
     fitting = [name for name in _CURES if record["case"].startswith(name)]
     return _CURES[max(fitting, key=len)] if fitting else None
