@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from conformance.report import familypages
 from conformance.report.folder import write
 from conformance.results import ResultSet
 from tests.builders import cell, grid, record
@@ -77,7 +78,7 @@ class Visit:
 
     def url(self, address: str) -> str:
         """The URL of a page."""
-        case = next(path.name for path in self.root.glob("cases/init.x-a-*"))
+        case = next((path.name for path in self.root.glob("cases/init.x-a-*")), "")
         return f"{self.root.as_uri()}/{address.replace('CASE', f'cases/{case}')}"
 
     def _asked(self, address: str, url: str) -> None:
@@ -224,6 +225,17 @@ def test_the_silent_faults_of_a_family_are_one_key_away_from_the_front_page(visi
     assert front.locator("output").inner_text() == "1 of 4"
     front.go_back()
     assert front.url.endswith("index.html")
+
+
+def test_a_filter_counts_over_all_parts_of_a_table(visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(familypages, "BUDGET", 12)
+    rows = {f"init.x[{number}]": {"2.10.0": "wrong" if number in (0, 5) else "pass", "2.11.0": "pass"} for number in range(6)}
+    write(tmp_path / "site", site(grid(rows)).items())
+    visit.root = tmp_path / "site"
+    page = visit.open("families/init.html#rows=wrong&at=2.10.0&on=cpu")
+    assert page.locator("output").inner_text() == "1 of 3, on this page of 2; 2 on all"
+    page.locator(".parts a").first.click()
+    assert page.locator("output").inner_text() == "1 of 3, on this page of 2; 2 on all"
 
 
 def test_the_keyboard_reaches_everything_and_shows_where_it_is(visit: Visit) -> None:

@@ -206,6 +206,17 @@ def test_long_tables_are_split_and_nothing_is_lost(monkeypatch: pytest.MonkeyPat
         assert all(f"../{other}" in Page(made[address]).links for other in parts if other != address)
 
 
+def test_each_part_of_a_long_table_knows_the_counts_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(familypages, "BUDGET", 12)
+    rows = {f"init.x[{number}]": {"2.10.0": "wrong" if number in (0, 5) else "pass", "2.11.0": "pass"} for number in range(6)}
+    made = site(grid(rows))
+    links = [attributes for tag, attributes in Page(made["families/init.html"]).tags if tag == "a" and "data-seen" in attributes]
+    assert [(each["href"], json.loads(str(each["data-seen"]))) for each in links] == [
+        ("../families/init--2.html", {"wrong@2.10.0@": 1}),
+    ]
+    assert 'href="families/init.html#rows=wrong&amp;at=2.10.0&amp;on=cpu">✕ 2 wrong' in made["index.html"]
+
+
 def test_a_front_page_of_many_columns_stays_small_and_says_where_the_rest_is() -> None:
     rows = {f"{family}.x": {f"2.{minor}.0": "wrong" for minor in range(70)} for family in ("init", "rope", "mps", "trace", "compile")}
     made = site(grid(rows))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -77,5 +79,23 @@ def _table(
     occurring = set().union(*(row.verdicts for row in rows))
     values["occurring"] = [(verdict.value, _SAID.get(verdict, verdict.value)) for verdict in Verdict if verdict.value in occurring]
     width = sum(len(group.columns) for group in groups)
-    for part in paging.parts(lines, lambda line: line.weight, BUDGET, address, lambda line: line.row.function):
+    parts = list(paging.parts(lines, lambda line: line.weight, BUDGET, address, lambda line: line.row.function))
+    values["counts"] = [json.dumps(_counts(view, part.items), sort_keys=True) for part in parts] if len(parts) > 1 else []
+    for part in parts:
         yield part.address, render("family.html.j2", part.address, part=part, width=width, **values)
+
+
+def _counts(view: View, lines: Sequence[Line]) -> dict[str, int]:
+    """`verdict@release@device` -> how many cases of a part came to it, for the filter on the other parts; a lone device has no name."""
+    several = len(lines[0].timelines) > 1 if lines else False
+    found: Counter[str] = Counter()
+    for line in lines:
+        spans = ((each, span) for each in line.timelines for span in each.spans if span.deviates)
+        found.update(
+            {
+                f"{span.verdict}@{column.cell.torch}@{view.label(each.group) if several else ''}"
+                for each, span in spans
+                for column in span.columns
+            }
+        )
+    return dict(found)

@@ -18,6 +18,8 @@ from conformance.report.view import Row, View
 
 #: Cells of its tables that the front page has room for; of more it shows the newest columns of each device, and says where all are.
 MOST_CELLS = 175
+#: The share of a family that a column may lack without a word.
+FEW_ABSENT = 0.1
 #: Causes of the newest changes that the front page lists; the release's page has all.
 CAUSES = 5
 
@@ -26,7 +28,8 @@ CAUSES = 5
 class Tally:
     """One family in one column: the worst verdict and how many came to it, how many deviate at all, and how many of those unexpectedly.
 
-    `files` counts records that stand for a whole file, whose number of cases nobody knows.
+    `files` counts records that stand for a whole file, whose number of cases nobody knows. `absent` counts cases that other columns of the
+    device have and this one has not, where they are a part of the family that one misses.
     """
 
     cases: int
@@ -35,6 +38,7 @@ class Tally:
     number: int
     unexpected: int
     files: int
+    absent: int
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,16 @@ def tally(view: View, rows: Sequence[Row], index: int) -> Tally | None:
     unexpected = sum(Verdict(record["verdict"]).deviates and view.entry(record) is None for record in records)
     worst = next(iter(deviating), Verdict.PASS if verdicts["pass"] else Verdict.UNSUPPORTED)
     files = sum(record["case"] in column.files for record in records) if column.files else 0
-    return Tally(len(records), sum(deviating.values()), worst, verdicts[worst.value], unexpected, files)
+    absent = _absent(view, rows, index, len(records))
+    return Tally(len(records), sum(deviating.values()), worst, verdicts[worst.value], unexpected, files, absent)
+
+
+def _absent(view: View, rows: Sequence[Row], index: int, there: int) -> int:
+    """How many cases of the device one column lacks; 0 where they are few: not every release has each operator."""
+    ends = ((start, start + len(group.columns)) for group, start in zip(view.groups, view.starts))
+    start, end = next(each for each in ends if index < each[1])
+    lacking = sum(any(row.records[start:end]) for row in rows) - there
+    return lacking if lacking > FEW_ABSENT * (lacking + there) else 0
 
 
 def machines(group: Group) -> list[Machine]:
@@ -137,11 +150,13 @@ def _unmeasured(view: View) -> list[tuple[Group, list[Version]]]:
     return found
 
 
-def _history(view: View) -> list[tuple[Version, int, int]]:
-    """For each release, the newest first, how many cases got worse and better there, over all devices."""
+def _history(view: View) -> list[tuple[Version, int, int, int]]:
+    """For each release, the newest first, how many cases got worse and better there and how many were compared, over all devices."""
     worse: Counter[Version] = Counter()
     better: Counter[Version] = Counter()
+    compared: Counter[Version] = Counter()
     for _, step in view.transitions:
         worse[step.version] += sum(len(cause.moves) for cause in step.difference.worse)
         better[step.version] += sum(len(cause.moves) for cause in step.difference.better)
-    return [(release, worse[release], better[release]) for release in reversed(view.releases)]
+        compared[step.version] += step.difference.compared
+    return [(release, worse[release], better[release], compared[release]) for release in reversed(view.releases)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from conformance.artifacts import Record
 from conformance.columns import Column
 from conformance.incell.verdicts import Verdict
 from conformance.ladders import STAGES, Rung, ladder, stopped
@@ -15,10 +17,16 @@ from conformance.report.view import Row, View
 
 @dataclass(frozen=True)
 class Climb:
-    """One case with its rung in each column that has the family."""
+    """One case with its rung in each column that has the family, and what stands where there is none."""
 
     row: Row
     rungs: list[Rung | None]
+    verdicts: list[str]
+
+    @property
+    def cells(self) -> Iterator[tuple[Rung | None, str]]:
+        """Each rung with the verdict of its record; empty where there is no record."""
+        return zip(self.rungs, self.verdicts)
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,7 @@ def lowering_page(view: View) -> str:
     """The HTML of the page."""
     whole = [place for start, group in zip(view.starts, view.groups) for place in reversed(range(start, start + len(group.columns)))]
     places = [place for place in whole if _has_family(view.columns[place])]  # the newest first
-    climbs = [Climb(row, ladder([row.records[place] for place in places])) for row in view.families.get("lowering", [])]
+    climbs = [_climb(row, [row.records[place] for place in places]) for row in view.families.get("lowering", [])]
     climbs = [climb for climb in climbs if any(climb.rungs)]
     models: dict[str, list[Climb]] = {}
     obstacles: dict[str, list[Climb]] = {}
@@ -65,6 +73,10 @@ def lowering_page(view: View) -> str:
         pairs=_shown(pairs),
         **sections,
     )
+
+
+def _climb(row: Row, records: list[Record | None]) -> Climb:
+    return Climb(row, ladder(records), [record["verdict"] if record else "" for record in records])
 
 
 def stops(climbs: list[Climb], columns: list[Column]) -> list[Stop]:

@@ -16,8 +16,8 @@ def model_page(view: View) -> str:
     return render("models.html.j2", addresses.MODELS, view=view, models=models)
 
 
-def _lanes(view: View, rows: list[Row]) -> list[tuple[str, list[Tally | None]]]:
-    """For each group of columns that ran the model, its tally at each release: the worst of several cells."""
+def _lanes(view: View, rows: list[Row]) -> list[tuple[str, list[Tally | str]]]:
+    """For each group of columns that ran the model, its tally at each release, the worst of several cells, or why there is none."""
     found = []
     for group, start in zip(view.groups, view.starts, strict=False):
         at: dict[Version, Tally] = {}
@@ -27,5 +27,7 @@ def _lanes(view: View, rows: list[Row]) -> list[tuple[str, list[Tally | None]]]:
             if each is not None and (held is None or each.worst.severity < held.worst.severity):
                 at[column.version] = each
         if at:
-            found.append((view.label(group), [at.get(release) for release in reversed(view.releases)]))
+            ran = {column.version for column in group.columns if column.measured}
+            without = {release: "not asked" if release in ran else "not measured" for release in view.releases}
+            found.append((view.label(group), [at.get(release) or without[release] for release in reversed(view.releases)]))
     return found

@@ -27,6 +27,8 @@ LOOKS = {
 }
 #: Dtypes beside float32 whose lists are told where they differ from it.
 _OTHERS = ("float16", "bfloat16", "int64", "bool", "complex64")
+#: Modules of torch whose name operators have before an underscore.
+_MODULES = frozenset({"fft", "linalg", "sparse", "special"})
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,13 @@ class OpLine:
     first: str
     spans: list[Span]
     dtypes: list[str]
+
+    @property
+    def spellings(self) -> str:
+        """The names under which one may look for it, as `aten::linalg_qr torch.linalg.qr`."""
+        module, _, rest = self.name.partition("_")
+        dotted = f"torch.{module}.{rest}" if module in _MODULES else f"torch.{self.name} torch.nn.functional.{self.name}"
+        return f"aten::{self.name} {dotted}"
 
     @property
     def sentence(self) -> str:
