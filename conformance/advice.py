@@ -34,6 +34,9 @@ _CURES = {
     "init.subject_init_is_the_cpus": Advice(
         "seed right before the init, write all that it must write, and let nothing in it depend on the device", "initialise"
     ),
+    "init.subject_init_reads_no_memory": Advice("write a weight before anything in the init reads it, from the first part to the last"),
+    "init.subject_init_is_every_process": Advice("draw in an order that every process has: walk over a list or a dict, not over a set"),
+    "init.subject_resumes": Advice("keep what training changes in parameters and persistent buffers, a running number as a buffer too"),
     "init.subject_step_repeats": Advice("draw from torch's generators alone; seed or pass on any other one that the step uses"),
     "init.subject_optimizer_round_trips": Advice("save and restore the optimizer's state_dict with the model's; keep no state beside it"),
     "init.subject_round_trips": Advice("keep what a checkpoint must hold in parameters and persistent buffers", "materialise"),

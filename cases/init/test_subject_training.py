@@ -11,7 +11,11 @@ from torch import Tensor, nn
 
 from conformance.incell import catches, deep, subjects, values
 from conformance.incell.torchstate import seed_all
+from conformance.instruments.assignments import assigned
+from conformance.instruments.freshcopies import fresh_copies
 from conformance.instruments.generalization import difference_of
+from conformance.instruments.models import blame_first
+from conformance.instruments.snapshots import tensors_of
 from conformance.instruments.training import optimizer_of, step
 
 Code = Callable[..., Any]
@@ -100,3 +104,58 @@ def test_subject_optimizer_round_trips(restore: Code, subject: Any, device: torc
     expected, got = _weights(model), _weights(resumed)
     other = [told for told in (difference_of(expected[name], got[name], name) for name in expected) if told]
     assert not other, f"the step after the checkpoint is another one: {other[0]}"
+
+
+class KeepsARunningScale(nn.Module):
+    """Beside the model, a running scale that training moves and that is a plain number."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.running = model, 1.0
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The model's own inputs."""
+        answer = next(tensors_of(self.model(*inputs)))
+        if self.training:
+            self.running = 0.9 * self.running + 0.1 * float(answer.detach().float().abs().mean())
+        return answer / self.running
+
+
+def run_as_it_is(model: nn.Module) -> nn.Module:
+    """The model alone."""
+    return model
+
+
+@deep("xla")
+@values
+@subjects()
+@catches(KeepsARunningScale, wrap=run_as_it_is)
+def test_subject_resumes(wrap: Code, subject: Any, device: torch.device) -> None:
+    """What two steps in training mode changed in a subject is in its checkpoint: loaded strictly into a fresh one it answers alike.
+
+    Then the next step has the same loss under the same seed. A running mean that is a plain attribute, not a buffer, begins anew. Own
+    observation, 2.13 and 2.15.
+    """
+    make, inputs = fresh_copies(lambda: wrap(subject.build()), device), subject.inputs(device=device)
+    model = make().train()
+    optimizer = optimizer_of(subject, model)
+    with assigned() as lines:
+        for at in range(2):
+            seed_all(at, device.type)
+            step(subject, model, optimizer, inputs)
+    resumed = make()
+    later = optimizer_of(subject, resumed)
+    restore_both(_through_a_file(model, optimizer), resumed, later)
+    with torch.no_grad():
+        told = difference_of(model.eval()(*inputs), resumed(*inputs))
+    told = told and f"its answer in eval mode after a strict load is another one: {told}"
+    if not told:
+        losses = []
+        for each, its_optimizer in ((model, optimizer), (resumed, later)):
+            seed_all(2, device.type)
+            losses.append(step(subject, each.train(), its_optimizer, inputs))
+        told = difference_of(losses[0], losses[1], "the loss of the step after the checkpoint")
+    if told:
+        error = AssertionError(told)
+        blame_first(error, [lines.line(model, name) for name in lines.names(model) if name not in model.state_dict()])
+        raise error

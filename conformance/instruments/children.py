@@ -9,7 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.incell.deaths import ChildDeathError
@@ -46,8 +46,11 @@ class Ended:
     err: str
 
 
-def run(command: Sequence[str], limit: Limit, what: str) -> Ended:
-    """Run `command` to its end. Raises ChildDeathError when it is late, or dies of a signal; `what` names the step in its message."""
+def run(command: Sequence[str], limit: Limit, what: str, variables: Mapping[str, str] | None = None) -> Ended:
+    """Run `command` to its end, with `variables` beside those that are set.
+
+    Raises ChildDeathError when it is late, or dies of a signal; `what` names the step in its message.
+    """
     child = subprocess.Popen(
         list(command),
         stdin=subprocess.DEVNULL,
@@ -56,6 +59,7 @@ def run(command: Sequence[str], limit: Limit, what: str) -> Ended:
         text=True,
         errors="replace",
         start_new_session=True,
+        env={**os.environ, **(variables or {})},
         preexec_fn=_limiting(limit),
     )
     before = _processor_seconds()

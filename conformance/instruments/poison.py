@@ -11,6 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from conformance.instruments import weights
+
 #: Fills by kind of dtype: floating point (and complex), integer, bool.
 _FLOATS: tuple[float, float] = (float("nan"), 3.0)
 _INTEGERS: tuple[int, int] = (77, 91)
@@ -28,6 +30,18 @@ def fill(module: nn.Module, which: int = 0) -> nn.Module:
     """Overwrite every parameter and buffer of `module`, non-persistent ones included, with fill `which`; returns `module`."""
     for _, tensor in _tensors(module):
         tensor.fill_(pattern(tensor.dtype, which))
+    return module
+
+
+@torch.no_grad()
+def scatter(module: nn.Module, which: int = 0) -> nn.Module:
+    """Overwrite every parameter and buffer of `module` with finite numbers that differ from element to element; returns `module`.
+
+    What reads memory before it is written may not show it where that holds one number alone: of a constant there is no spread.
+    """
+    for name, tensor in _tensors(module):
+        spread = weights.uniform(tensor.shape, name, seed=which + 1).to(tensor.device) * (which + 1.0)
+        tensor.copy_(spread > 0 if tensor.dtype == torch.bool else spread if tensor.is_floating_point() else (spread * 50).round())
     return module
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from conformance.incell.registered import REGISTERED, register
 from conformance.subjects.references import load
 
 ROOT = Path(__file__).parent.parent.parent
@@ -36,7 +37,8 @@ def run(path: str, name: str, reference: str) -> None:
     check, right = _check(path, name)
     given = {"device": CPU, "observe": lambda *_, **__: None, "dtype": torch.bfloat16, "stage": lambda _: contextlib.nullcontext()}
     taken = check.__code__.co_varnames[: check.__code__.co_argcount]
-    subject = load("planted", str(ROOT / "tests" / "models" / reference))
+    register("planted", str(ROOT / "tests" / "models" / reference))
+    subject = load("planted", REGISTERED["planted"])
     check(subject=subject, **right, **{name: value for name, value in given.items() if name in taken})
 
 
@@ -49,6 +51,9 @@ PLANTED = [
     (HISTORY, "casts_after_use", "remembering.py:by_length", "dtype", "self.tables[x.size(1)] = super().positions(x)"),
     ("rope/test_subject.py", "growth_keeps", "remembering.py:saved", "holds table", 'self.register_buffer("table", super().positions(x))'),
     ("rope/test_subject.py", "trains_after_inference", "remembering.py:in_a_tuple", "Inference tensors", "self.factors = (torch.ones(2"),
+    ("init/test_subject_training.py", "resumes", "remembering.py:running", "after a strict load", "self.scale = 0.5 * self.scale"),
+    ("init/test_subject.py", "init_reads_no_memory", "circumstances.py:reading", "held shows in head.weight", ""),
+    ("init/test_subject_process.py", "init_is_every_process", "circumstances.py:ordered", "in another process: layers", ""),
     (MODES, "answers_alike_in_grad_modes", "circumstances.py:recording", "under no_grad", "if torch.is_grad_enabled():"),
     (MODES, "answers_alike_in_grad_modes", "circumstances.py:trying", "under no_grad", ""),
     (MODES, "answers_alike_in_layouts", "circumstances.py:strided", "that are transposed", ""),

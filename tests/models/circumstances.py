@@ -62,6 +62,49 @@ class Listing(Layer):
         return h
 
 
+class Ordered(nn.Module):
+    """Its init walks over a set, whose order is each process's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict({name: nn.Linear(8, 8) for name in ("q", "k", "v", "gate", "up", "down", "out", "head")})
+
+    def init_weights(self) -> None:
+        for name in set(self.layers):
+            nn.init.normal_(self.layers[name].weight)
+            nn.init.zeros_(self.layers[name].bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` floats."""
+        return sum(layer(x) for layer in self.layers.values())
+
+
+class Reading(nn.Module):
+    """Its init scales one weight by another that is not written yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.body = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
+
+    def init_weights(self) -> None:
+        nn.init.normal_(self.head.weight)
+        with torch.no_grad():
+            self.head.weight.div_(self.body.weight.std().clamp(min=1e-3))
+        nn.init.normal_(self.body.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` floats."""
+        return self.head(self.body(x))
+
+
+def ordered() -> "tuple[nn.Module, tuple[Tensor, ...]]":
+    return Ordered(), _features()
+
+
+def reading() -> "tuple[nn.Module, tuple[Tensor, ...]]":
+    return Reading(), _features()
+
+
 def recording() -> "tuple[nn.Module, tuple[Tensor, ...]]":
     return Recording(), _features()
 

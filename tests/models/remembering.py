@@ -73,6 +73,19 @@ class Saved(Embedded):
         return self.table[: x.size(1)]
 
 
+class Running(Embedded):
+    """A running scale that training moves, and that no checkpoint holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 1.0
+
+    def positions(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.scale = 0.5 * self.scale + float(x.detach().abs().mean())
+        return super().positions(x) * self.scale
+
+
 class Biased(nn.Module):
     """A bias from the mask that is kept while its shape fits."""
 
@@ -102,6 +115,10 @@ def in_a_tuple() -> "tuple[nn.Module, tuple[Tensor, ...]]":
 
 def saved() -> "tuple[nn.Module, tuple[Tensor, ...]]":
     return Saved(), _ids()
+
+
+def running() -> "tuple[nn.Module, tuple[Tensor, ...]]":
+    return Running(), _ids()
 
 
 def biased() -> "tuple[nn.Module, tuple[Tensor, ...]]":
