@@ -16,7 +16,7 @@ from conformance.options import Options
 from conformance.plan import Plan, device_hint
 from conformance.report import build
 from conformance.report.check import lines, outcomes_by_release
-from conformance.subjectspecs import SubjectSpec
+from conformance.subjectspecs import BUILTIN, SubjectSpec
 
 
 def _asked_elsewhere(models: Sequence[SubjectSpec], *, here: bool) -> list[str]:
@@ -24,7 +24,8 @@ def _asked_elsewhere(models: Sequence[SubjectSpec], *, here: bool) -> list[str]:
     if device_hint("mps"):
         return []
     option = " --here" if here else ""
-    return [f"on a Mac? no check here ran on MPS: conformance audit {model.reference}{option}" for model in models]
+    named = [model.alias if model.alias in BUILTIN else model.reference for model in models]
+    return [f"on a Mac? no check here ran on MPS: conformance audit {name}{option}" for name in named]
 
 
 def _newer_apis(plan: Plan, models: Sequence[SubjectSpec], config: Config, cells: Sequence[results.CellResult]) -> list[str]:

@@ -43,7 +43,7 @@ def test_the_answer_names_the_line_and_the_cure() -> None:
 
 
 def test_what_a_trace_froze_is_told_though_it_passes() -> None:
-    warned = {"observations": {"warned_lines": {"kind": "text", "value": "net.py:8: if x.max() > 100:; net.py:9: n = int(x.size(1))"}}}
+    warned = {"observations": {"frozen_lines": {"kind": "text", "value": "net.py:8: if x.max() > 100:; net.py:9: n = int(x.size(1))"}}}
     told = "\n".join(_told(("2.9.1", warned), ("2.10.0", WRONG)))
     assert "passes, and worth a look\n  trace.trace_generalizes: right for every input that was tried; torch warns" in told
     assert "      net.py:8: if x.max() > 100:\n      net.py:9: n = int(x.size(1))\n" in told

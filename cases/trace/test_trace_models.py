@@ -51,6 +51,7 @@ def test_subject_trace_generalizes(wrap: Code, subject: Any, device: torch.devic
             traced = trace(model, inputs, strict=not isinstance(model(*inputs), dict))  # a dict is told apart only when asked for
         observe("tracer_warnings", len(traced.warned), better="lower")
         observe("warned_lines", "; ".join(traced.warned) or "none")
+        observe("frozen_lines", "; ".join(traced.frozen) or "none")
         with stage("compare"):
             check_model(subject, wrap(subject.build()).to(device).eval(), traced, device, observe, traced.lines)
 

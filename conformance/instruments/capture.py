@@ -17,6 +17,7 @@ from torch import nn
 
 from conformance.instruments.hooks import global_hooks_kept
 
+_TORCH = str(Path(torch.__file__).parent)
 #: One dict an argument, in order: axis -> name of what varies along it.
 Dynamic = Sequence[Mapping[int, str]]
 Bounds = Mapping[str, "tuple[int, int]"]
@@ -36,6 +37,11 @@ class Traced:
         """The graph with its calls inlined; it dies with this object, and its nodes with it (a node then read ends the process)."""
         return self.program.inlined_graph
 
+    @property
+    def frozen(self) -> list[str]:
+        """Where the tracer warned outside of torch: in torch's own files it warns of checks of arguments."""
+        return list(dict.fromkeys(_place(line) for line in self.lines if not str(line["file"]).startswith(_TORCH)))
+
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run the program."""
         return self.program(*arguments, **named)
@@ -47,8 +53,11 @@ def trace(code: Callable[..., Any], arguments: Sequence[Any], **options: Any) ->
         warnings.simplefilter("always")
         program = torch.jit.trace(code, tuple(arguments), **options)
     lines = {(w.filename, w.lineno): _line(w) for w in caught if issubclass(w.category, torch.jit.TracerWarning)}
-    places = [f"{Path(line['file']).name}:{line['line']}: {line['source']}" for line in lines.values()]
-    return Traced(program, tuple(dict.fromkeys(places)), tuple(lines.values()))
+    return Traced(program, tuple(dict.fromkeys(map(_place, lines.values()))), tuple(lines.values()))
+
+
+def _place(line: dict[str, Any]) -> str:
+    return f"{Path(line['file']).name}:{line['line']}: {line['source']}"
 
 
 def _line(warning: warnings.WarningMessage) -> dict[str, Any]:

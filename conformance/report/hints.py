@@ -12,7 +12,7 @@ from conformance.incell.verdicts import Verdict
 from conformance.plaintext import one_line
 
 #: Observation of a passing check -> what it says, after the check's name.
-_TELLING = {"warned_lines": "right for every input that was tried; torch warns that it froze what these lines decided"}
+_TELLING = {"frozen_lines": "right for every input that was tried; torch warns that it froze what these lines decided"}
 
 
 def hints(cases: Sequence[str], outcomes: Mapping[Version, Mapping[str, Record]]) -> Iterator[tuple[str, str, list[str]]]:
