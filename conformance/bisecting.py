@@ -25,7 +25,8 @@ Say = Callable[[str], None]
 
 def bisect(config: Config, asked: Asked, say: Say) -> Found:
     """Find the change. Raises ConfigError for a case, release or observation that there is not."""
-    stored = [] if asked.options.fresh else [_stored(folder) for folder in (config.reports, config.reports / "bisect")]
+    folders = (config.reports / results.PUBLISHED, config.reports, config.reports / "bisect")  # of one release the last speaks
+    stored = [] if asked.options.fresh else [_stored(folder) for folder in folders]
     asked = replace(asked, case=_one_case(config, asked, stored))
     platform = _platform(config, asked.device, stored)
     config = _with_nightlies(config, asked, platform)

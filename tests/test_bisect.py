@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from builders import cell, environment, record, write_cell
-from conftest import ENVIRONMENTS, project_with, run_conformance, run_here
+from conftest import ENVIRONMENTS, ROOT, project_with, run_conformance, run_here
 from packaging.version import Version
 
 from conformance import bisecting, configfile, nightlies
@@ -152,6 +153,16 @@ def test_the_first_of_several_changes_is_told_with_the_others(project: Path) -> 
     assert "wrong: torch >=2.4, <2.7" in done.stdout
     later = _bisect(project, NATIVE, "--between", "2.4.1", "2.15.0")
     assert "changes at torch 2.7.1, last as before on 2.6.0" in later.stdout
+
+
+def test_what_was_published_is_known_too(tmp_path: Path) -> None:
+    """A fresh clone has the published columns and no results of its own."""
+    shutil.copytree(ROOT / "reports" / "published", tmp_path / "reports" / "published")
+    project_with(tmp_path, families=["init", "fallbacks"])
+    done = _bisect(tmp_path, NATIVE)
+    assert done.returncode == 0, done.stderr
+    assert "changes at torch 2.4.1, last as before on 2.3.1" in done.stdout
+    assert "0 measured now" in done.stdout
 
 
 def test_no_change_is_an_answer_too(project: Path) -> None:
