@@ -27,7 +27,7 @@ EAGER = "eager"
 #: By the word that users give. The longest beginning that fits decides; what belongs to none is eager.
 USES = {
     EAGER: Use("eager", ("fallbacks.", "init.", "mps.", "rope.subject_growth_keeps", "rope.subject_trains", "user.")),
-    "bfloat16": Use("bfloat16", ("init.subject_casts", "rope.subject_positions")),
+    "bfloat16": Use("bfloat16", ("init.subject_casts", "rope.subject_casts", "rope.subject_positions")),
     "compile": Use("torch.compile", ("compile.", "rope.subject_growth_compiles")),
     "trace": Use("torch.jit.trace", ("trace.subject_trace",)),
     "export": Use("torch.export", ("trace.subject_export",)),
