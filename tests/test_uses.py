@@ -57,7 +57,7 @@ def test_where_all_is_well_nothing_more_is_told() -> None:
         ("rope.subject_growth_keeps[net]", EAGER),
         ("rope.subject_positions_keep_precision[bfloat16-net]", "bfloat16"),
         ("rope.subject_casts_after_use[net-bfloat16]", "bfloat16"),
-        ("rope.subject_forgets_its_inputs[net]", "eager"),
+        ("rope.subject_forgets_its_inputs[net]", EAGER),
         ("init.subject_casts[bfloat16-net]", "bfloat16"),
         ("init.subject_copies[net]", EAGER),
         ("trace.test_subject", EAGER),
