@@ -41,6 +41,8 @@ _CURES = {
     "init.subject_optimizer_round_trips": Advice("save and restore the optimizer's state_dict with the model's; keep no state beside it"),
     "init.subject_round_trips": Advice("keep what a checkpoint must hold in parameters and persistent buffers", "materialise"),
     "init.subject_copies": Advice("keep no tensor that is on a graph as an attribute: detach what is cached"),
+    "init.subject_leaves": Advice("change no weight in forward: compute what it is made of, and answer in memory that is the caller's"),
+    "init.subject_loads": Advice("make what depends on weights anew at each call, or drop it in a hook when weights are loaded"),
     "init.subject_casts": Advice("make constants beside the input, in its dtype; compute tables in float32 and cast once", "RotaryCache"),
     "mps.subject_equals_float64": Advice("compute norms, softmax and position tables in float32, cast the result", "rms_norm"),
     "mps.subject_gradients_equal_float64": Advice("keep what backward needs in float32: norms, softmax, long sums", "rms_norm"),

@@ -24,7 +24,7 @@ def _asked_elsewhere(models: Sequence[SubjectSpec], *, here: bool) -> list[str]:
     if device_hint("mps"):
         return []
     option = " --here" if here else ""
-    named = [model.alias if model.alias in BUILTIN else model.reference for model in models]
+    named = [model.alias if model.alias in BUILTIN else model.reference.replace(f"{Path.cwd()}/", "") for model in models]
     return [f"on a Mac? no check here ran on MPS: conformance audit {name}{option}" for name in named]
 
 

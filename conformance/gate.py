@@ -101,7 +101,12 @@ def _unusable(result: ResultSet) -> Iterator[Finding]:
         action = f"compare the folders in conflicts/{cell}, delete those that are wrong, and run: conformance collect"
         yield Finding("conflict", what, cell, action)
     if not result.conflicts and not any(cell.records for cell in result.cells):
-        yield Finding("empty", "nothing was measured", "results", "run: nox -s matrix; the published columns are judged by: conformance gate reports/published")
+        yield Finding(
+            "empty",
+            "nothing was measured",
+            "results",
+            "run: nox -s matrix; the published columns are judged by: conformance gate reports/published",
+        )
     for problem in result.all_problems():
         place = f"{problem.path}:{problem.line}" if problem.line else problem.path
         yield Finding("damaged", problem.message, place, "run the cell again with --fresh, or copy its results again from their machine")

@@ -196,12 +196,14 @@ def keeps_a_constant_behind(model: nn.Module) -> nn.Module:
 def test_subject_follows_its_device(move: Code, subject: Any) -> None:
     """A subject that was moved makes nothing elsewhere: no constant, mask or table stays on the device where it was built.
 
-    Seen without another device, on `meta`; a number read in Python cannot be asked there. pytorch/torchtitan#164. 1.13 to 2.15.
+    Seen without another device, on `meta`, in eval and in training mode; a number read in Python cannot be asked there.
+    pytorch/torchtitan#164. 1.13 to 2.15.
     """
     model = move(subject.build())
     try:
-        with torch.no_grad():
-            model(*subject.inputs(device="meta"))
+        for training in (False, True):
+            with torch.no_grad():
+                model.train(training)(*subject.inputs(device="meta"))
     except (RuntimeError, NotImplementedError) as error:
         if any(told in str(error) for told in READS):
             pytest.skip(f"the model reads a number in Python, which meta has not: {str(error).splitlines()[0][:200]}")

@@ -44,6 +44,7 @@ def run(path: str, name: str, reference: str) -> None:
 
 HISTORY = "rope/test_subject_history.py"
 MODES = "mps/test_subject_modes.py"
+USE = "init/test_subject_use.py"
 #: File and name of the check, the model, words of what it says, and the line that it blames.
 PLANTED = [
     (HISTORY, "forgets_its_inputs", "remembering.py:stretched", "it remembers longest", "self.longest = max(self.longest, x.size(1))"),
@@ -54,6 +55,9 @@ PLANTED = [
     ("init/test_subject_training.py", "resumes", "remembering.py:running", "after a strict load", "self.scale = 0.5 * self.scale"),
     ("init/test_subject.py", "init_reads_no_memory", "circumstances.py:reading", "held shows in head.weight", ""),
     ("init/test_subject_process.py", "init_is_every_process", "circumstances.py:ordered", "in another process: layers", ""),
+    (USE, "leaves_weights_and_answers", "using.py:normalising", "answering changed head.weight", ""),
+    (USE, "leaves_weights_and_answers", "using.py:reusing", "the first call changed", ""),
+    (USE, "loads_after_use", "using.py:fused", "than a fresh one", "self.product = (self.up.weight"),
     (MODES, "answers_alike_in_grad_modes", "circumstances.py:recording", "under no_grad", "if torch.is_grad_enabled():"),
     (MODES, "answers_alike_in_grad_modes", "circumstances.py:trying", "under no_grad", ""),
     (MODES, "answers_alike_in_layouts", "circumstances.py:strided", "that are transposed", ""),
