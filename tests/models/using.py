@@ -27,7 +27,7 @@ class Reusing(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.head = nn.Linear(4, 4)
-        self.kept: "dict[torch.Size, Tensor]" = {}
+        self.kept: dict[torch.Size, Tensor] = {}
 
     def forward(self, x: Tensor) -> Tensor:
         """`(..., 4)` to `(..., 4)`."""
@@ -40,7 +40,7 @@ class Fused(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.down, self.up = nn.Linear(4, 2, bias=False), nn.Linear(2, 4, bias=False)
-        self.product: "Tensor | None" = None
+        self.product: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """`(..., 4)` to `(..., 4)`."""
@@ -49,20 +49,20 @@ class Fused(nn.Module):
         return functional.linear(x, self.product)
 
 
-def _numbers() -> "tuple[Tensor, ...]":
+def _numbers() -> tuple[Tensor, ...]:
     return (torch.arange(24.0).view(2, 3, 4).sin(),)
 
 
-def normalising() -> "tuple[nn.Module, tuple[Tensor, ...]]":
+def normalising() -> tuple[nn.Module, tuple[Tensor, ...]]:
     """Its weights are others after an answer."""
     return Normalising(), _numbers()
 
 
-def reusing() -> "tuple[nn.Module, tuple[Tensor, ...]]":
+def reusing() -> tuple[nn.Module, tuple[Tensor, ...]]:
     """Its first answer is another after the second."""
     return Reusing(), _numbers()
 
 
-def fused() -> "tuple[nn.Module, tuple[Tensor, ...]]":
+def fused() -> tuple[nn.Module, tuple[Tensor, ...]]:
     """Weights that are loaded later are without effect."""
     return Fused(), _numbers()
