@@ -81,7 +81,7 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
 def test_subject_leaves_weights_and_answers(wrap: Code, subject: Any, device: torch.device) -> None:
     """A subject in eval mode changes no weight of its own, and no answer that it gave before.
 
-    Own observation: weights that a forward normalises in place, and an answer that lies in memory which the next call writes to.
+    Own observation: weights that a forward normalises in place, and an answer in memory that the next call writes to. 1.13, 2.13, 2.15.
     """
     model = wrap(subject.build()).to(device).eval()
     before = _weights(model)
@@ -105,7 +105,7 @@ def test_subject_leaves_weights_and_answers(wrap: Code, subject: Any, device: to
 def test_subject_loads_after_use(wrap: Code, subject: Any, device: torch.device) -> None:
     """A subject that has answered, and is then given other weights, answers as a fresh one with those weights does.
 
-    Own observation: a product or a norm of weights that is kept from the first call. Other weights are halves of the first.
+    Own observation: a product or a norm of weights that is kept from the first call. The other weights are halves. 1.13, 2.13, 2.15.
     """
     used, fresh = wrap(subject.build()).to(device).eval(), wrap(subject.build()).to(device).eval()
     inputs = subject.inputs(device=device)
