@@ -182,6 +182,12 @@ def spans(chosen: Iterable[Version], all_measured: Iterable[Version]) -> list[st
     return [f"=={each[0]}" if len(each) == 1 else f">={each[0]},<={each[-1]}" for each in stretches]
 
 
+def said(chosen: Iterable[Version], planned: Iterable[Version]) -> str:
+    """`chosen` in words, neighbours among what was planned taken together: `2.0.1 to 2.4.1, 2.15.0`."""
+    stretches = _stretches(set(chosen), set(planned))
+    return ", ".join(str(each[0]) if len(each) == 1 else f"{each[0]} to {each[-1]}" for each in stretches)
+
+
 def _stretches(wanted: set[Version], ran: set[Version]) -> list[list[Version]]:
     """The wanted releases in runs of neighbours among all that ran."""
     found: list[list[Version]] = [[]]
