@@ -15,10 +15,10 @@ from conformance.incell.verdicts import Verdict
 #: Verdicts that say nothing about torch: a release with one of these counts as not measured.
 UNKNOWN = frozenset({Verdict.ERROR, Verdict.MISSING})
 #: Of so many measured releases with many others between them each is named, in place of an interval.
-FEW = 4
+FEW = 5
 #: Releases without a verdict that are named one by one; of more, those between measured ones are counted.
 _NAMED = 3
-_WORDS = {2: "two", 3: "three", 4: "four"}
+_WORDS = {2: "two", 3: "three", 4: "four", 5: "five"}
 
 
 @dataclass(frozen=True)
