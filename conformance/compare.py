@@ -15,10 +15,10 @@ from conformance.incell.verdicts import Verdict
 #: Verdicts that say nothing about torch: a release with one of these counts as not measured.
 UNKNOWN = frozenset({Verdict.ERROR, Verdict.MISSING})
 #: Of so many measured releases with many others between them each is named, in place of an interval.
-FEW = 4
+FEW = 5
 #: Releases without a verdict that are named one by one; of more, those between measured ones are counted.
 _NAMED = 3
-_WORDS = {2: "two", 3: "three", 4: "four"}
+_WORDS = {2: "two", 3: "three", 4: "four", 5: "five"}
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,12 @@ def spans(chosen: Iterable[Version], all_measured: Iterable[Version]) -> list[st
     """`chosen` as specifiers, one for each stretch of neighbours among what was measured: `>=2.1.2,<=2.4.1`, or `==2.8.0`."""
     stretches = _stretches(set(chosen), set(all_measured))
     return [f"=={each[0]}" if len(each) == 1 else f">={each[0]},<={each[-1]}" for each in stretches]
+
+
+def said(chosen: Iterable[Version], planned: Iterable[Version]) -> str:
+    """`chosen` in words, neighbours among what was planned taken together: `2.0.1 to 2.4.1, 2.15.0`."""
+    stretches = _stretches(set(chosen), set(planned))
+    return ", ".join(str(each[0]) if len(each) == 1 else f"{each[0]} to {each[-1]}" for each in stretches)
 
 
 def _stretches(wanted: set[Version], ran: set[Version]) -> list[list[Version]]:

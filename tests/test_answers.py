@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.version import Version
 
 from conformance.answers import case, cell, guard, release
 from conformance.answers import markdown as markdowns
 from conformance.answers.sets import answer as told_sets
 from conformance.cli import main
 from conformance.columns import groups
+from conformance.compare import said
 from conformance.errors import NothingSelectedError
 from conformance.expectations import parse
 from conformance.guardneeds import Way
@@ -52,6 +54,7 @@ def test_releases_between_that_were_not_measured_are_not_told_as_a_stretch() -> 
     lines = list(case.answer(groups(found), [], ["init.x"]))
     assert lines[1] == "  cpu · linux_x86_64  passes nowhere (tested 2.0.0, 2.4.0, 2.9.0 alone)"
     assert [line.split()[0] for line in lines if " wrong " in line] == ["2.0.0", "2.4.0", "2.9.0"]
+    assert said([Version("2.0.0"), Version("2.1.0"), Version("2.9.0")], map(Version, others)) == "2.0.0 to 2.1.0, 2.9.0"
 
 
 def test_many_cases_are_told_by_their_intervals() -> None:

@@ -41,6 +41,12 @@ def test_numbers_are_drawn_and_told() -> None:
     assert "▲ better" in site(result(*cells))["releases/2.11.0.html"]
 
 
+def test_a_release_that_lacks_the_number_parts_its_neighbours() -> None:
+    cells = [observed(cell(each), "compile.x", "breaks", kind="number", value=3, better="lower") for each in ("2.1.2", "2.11.0")]
+    other = (cell("2.10.0"), [record("2.10.0", "compile.y")])
+    assert "breaks: 3 on 2.1.2, 2.11.0" in Page(site(result(*cells, other))["cases/compile.x.html"]).words
+
+
 def test_a_long_observation_is_there_whole() -> None:
     long = "a graph break at line 3; " * 40
     html = site(result(observed(cell("2.11.0"), "compile.x", "reasons", kind="text", value=long)))["cases/compile.x.html"]

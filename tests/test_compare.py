@@ -53,6 +53,7 @@ TEN = tuple(f"2.{minor}.0" for minor in range(10))
         ("pppppppppp", ">=2.0", "tested 2.0.0 to 2.9.0"),
         ("p...p....p", "on 2.0.0, 2.4.0, 2.9.0", "the only three measured"),
         ("p...w....p", "on 2.0.0, 2.9.0", "tested 2.0.0, 2.4.0, 2.9.0 alone"),
+        ("wpp.....pp", "on 2.1.0, 2.2.0, 2.8.0, 2.9.0", "tested 2.0.0, 2.1.0, 2.2.0, 2.8.0, 2.9.0 alone"),
         ("w........w", "none", "tested 2.0.0, 2.9.0 alone"),
         ("pp.ppp...p", ">=2.0", "tested 2.0.0 to 2.9.0, nothing from 4 between"),
         (".....ppp.p", ">=2.5", "tested 2.5.0 to 2.9.0, nothing from 2.8.0"),

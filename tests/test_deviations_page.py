@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from conformance.columns import groups
+from conformance.expectations import parse
 from conformance.report.deviations import Kind, kinds
 from tests.builders import Record, cell, record, result
 from tests.pages import Page, site
+from tests.test_expectations import entry
 
 
 def blame(line: int, source: str = "assert count == 0", file: str = "<cases>/init/test_x.py") -> dict[str, Any]:
@@ -44,6 +46,17 @@ def test_a_fault_is_a_line_by_its_text_and_a_wrong_answer_a_case_function(
         record("2.9.1", case, verdict, reason=f"assert {line} == 0", blame=blame(line)) for case, line in zip(functions, lines, strict=True)
     ]
     assert len(kinds_of(*made)) == faults
+
+
+def test_what_two_expectations_explain_is_two_faults() -> None:
+    entries = parse(entry(case='"init.x[a]"', reason='"of a"') + entry(case='"init.x[b]"', reason='"of b"'), "e.toml")
+    made = [record("2.9.1", f"init.x[{each}]", "wrong", reason="differs", blame=blame(47)) for each in "abc"]
+    found = kinds(groups(result((cell("2.9.1"), made))), entries)
+    assert [(each.struck[0].case, each.entry.reason if each.entry else "", each.unexpected) for each in found] == [
+        ("init.x[c]", "", 1),
+        ("init.x[a]", "of a", 0),
+        ("init.x[b]", "of b", 0),
+    ]
 
 
 def test_what_fell_back_is_told_by_its_operator() -> None:

@@ -34,7 +34,7 @@ def test_pages_tell_what_was_not_asked_from_what_was_not_measured_and_not_suppor
     for each in (row for _, records in cells for row in records):
         each.update(subject="gpt" if each["case"] == "init.y" else None, stage="compare" if each["verdict"] == "pass" else each["stage"])
     made = site(result(*cells, lost))
-    legend = "· not asked: measured there, with a list of cases that has not this one"
+    legend = "· not asked: the release was measured there without this case"
     for page in ("families/init.html", "cases/init.y.html", "models.html", "lowering.html"):
         assert legend in Page(made[page]).words, page
     assert "· not measured \N{EN DASH} unsupported · not asked" in Page(made["cases/init.y.html"]).words

@@ -11,7 +11,7 @@ from packaging.version import Version
 from conformance.artifacts import Record
 from conformance.cells import Cell
 from conformance.columns import Group
-from conformance.compare import basis, classes, stated
+from conformance.compare import basis, classes, said, stated
 from conformance.config import DEVICES
 from conformance.coverage import covering
 from conformance.differences import Outcome, digest
@@ -67,7 +67,7 @@ def _story(group: Group, case: str, outcomes: list[Outcome], expectations: Seque
         yield from _stretch(alike, expectations)
     breaks = edges(history(group, case), planned)
     yield from (f"    {edge}" for edge in breaks)
-    yield from _observations(outcomes)
+    yield from _observations(outcomes, planned)
     yield f"    run it again: {again(case, outcomes, breaks)}"
 
 
@@ -113,18 +113,18 @@ def ops_told(ops: dict[str, object]) -> str:
     return one_line(f"{ran}, on the CPU instead: {', '.join(map(str, fallback))}" if fallback else ran, _WIDTH)
 
 
-def _observations(outcomes: list[Outcome]) -> Iterator[str]:
+def _observations(outcomes: list[Outcome], planned: list[Version]) -> Iterator[str]:
     """Each observation over the releases: bits by their classes, other values by stretches of equal ones."""
     names = dict.fromkeys(name for outcome in outcomes for name in sorted(outcome.record["observations"]))
     for name in names:
         digests = {outcome.version: digest(outcome.record, name) or None for outcome in outcomes}
         if any(digests.values()):
-            yield f"    {one_line(name, 80)}: bits {', '.join(f'{run.label} {run}' for run in classes(digests))}"
+            yield f"    {one_line(name, 80)}: bits {', '.join(f'{run.label} {said(run.releases, planned)}' for run in classes(digests))}"
             continue
         seen = [(outcome.version, value) for outcome in outcomes if (value := _value(outcome.record, name))]
         stretches = [[version for version, _ in alike] for _, alike in groupby(seen, key=lambda each: each[1])]
         values = [value for value, _ in groupby(value for _, value in seen)]
-        told = [f"{value} ({span[0] if len(span) == 1 else f'{span[0]} to {span[-1]}'})" for value, span in zip(values, stretches)]
+        told = [f"{value} ({said(span, planned)})" for value, span in zip(values, stretches)]
         if told:
             yield f"    {one_line(name, 80)}: {', '.join(told) if len(told) > 1 else values[0]}"
 

@@ -11,7 +11,7 @@ from packaging.version import Version
 from conformance.answers.case import command
 from conformance.artifacts import Record
 from conformance.columns import Column, Group
-from conformance.compare import classes
+from conformance.compare import classes, said
 from conformance.differences import number_of
 from conformance.incell.verdicts import Verdict
 from conformance.report import addresses
@@ -148,7 +148,7 @@ def _plots(view: View, observed: Sequence[Observed]) -> Iterator[Plot]:
         points = [(release, value) for release, each in seen if (value := number_of(each)) is not None]
         if points:
             better = next((str(each["better"]) for _, each in seen if isinstance(each, dict) and each.get("better")), "")
-            yield Plot(name, view.label(group), better, points)
+            yield Plot(name, view.label(group), better, points, [column.version for column in group.columns])
 
 
 def _texts(view: View, observed: Sequence[Observed]) -> Iterator[Texts]:
@@ -156,7 +156,8 @@ def _texts(view: View, observed: Sequence[Observed]) -> Iterator[Texts]:
         values = {Version(release): _text(each) for release, each in seen if number_of(each) is None}
         runs = classes({release: text for release, text in values.items() if text is not None})
         if runs:
-            told = [(str(run), f"class {run.label}" if _is_digest(seen[0][1]) else run.digest) for run in runs]
+            planned = [column.version for column in group.columns]
+            told = [(said(run.releases, planned), f"class {run.label}" if _is_digest(seen[0][1]) else run.digest) for run in runs]
             yield Texts(name, view.label(group), told)
 
 

@@ -16,10 +16,8 @@ from conformance.expectations import Expectation
 from conformance.incell.verdicts import Verdict
 from conformance.reasons import blamed, blamed_source, generic_reason, reason_of, stated_reason
 
-#: Verdict, reason without its numbers, and place.
-_Fault = tuple[str, str, str]
-#: A release, what covers the deviation there, and its record.
-_Strike = tuple[Version, "Expectation | None", Record]
+#: Verdict, reason without its numbers, place, and the number of the expectation, 0 for none.
+_Fault = tuple[str, str, str, int]
 
 
 @dataclass
@@ -30,16 +28,18 @@ class Struck:
     group: str
     torch: str
     reason: str
-    expectations: list[Expectation]
-    open: bool
 
 
 @dataclass
 class Kind:
-    """Deviations of one verdict at one place whose reasons differ in numbers at most; `example` is the first of them."""
+    """Deviations of one verdict at one place whose reasons differ in numbers at most, and that one expectation covers or none does.
+
+    `example` is the first of them, `entry` the expectation.
+    """
 
     verdict: Verdict
     example: Record
+    entry: Expectation | None = None
     count: int = 0
     unexpected: int = 0
     struck: list[Struck] = field(default_factory=list)
@@ -70,22 +70,22 @@ def kinds(groups: Sequence[Group], expectations: Sequence[Expectation]) -> list[
     """All deviations by kind: the unexpected first, then by severity, then the most frequent."""
     found: dict[_Fault, Kind] = {}
     for group in groups:
-        strikes: dict[tuple[_Fault, str], list[_Strike]] = defaultdict(list)
+        strikes: dict[tuple[_Fault, str], list[tuple[Version, Record]]] = defaultdict(list)
         for column in group.columns:
             for case, record in column.outcomes.items():
                 if Verdict(record["verdict"]).deviates:
-                    key = _fault(record)
-                    kind = found.setdefault(key, Kind(Verdict(record["verdict"]), record))
                     entry = covering(record, expectations)
+                    key = (*_fault(record), entry.number if entry else 0)
+                    kind = found.setdefault(key, Kind(Verdict(record["verdict"]), record, entry))
                     kind.count += 1
                     kind.unexpected += entry is None
-                    strikes[key, case].append((column.version, entry, record))
+                    strikes[key, case].append((column.version, record))
         for (key, case), struck in strikes.items():
             found[key].struck.append(_struck(case, group, struck))
     return sorted(found.values(), key=lambda kind: (not kind.unexpected, kind.verdict.severity, -kind.count, kind.reason))
 
 
-def _fault(record: Record) -> _Fault:
+def _fault(record: Record) -> tuple[str, str, str]:
     """What deviations of one fault share: verdict, place, and reason but for its numbers.
 
     A place is a line by its text, since its number moves with the file. What raises there is one fault whoever comes there; a wrong answer
@@ -99,8 +99,6 @@ def _fault(record: Record) -> _Fault:
     return verdict, generic_reason(record), f"{line}\0{function}" if own else line
 
 
-def _struck(case: str, group: Group, struck: Sequence[_Strike]) -> Struck:
-    torch = " and ".join(spans([version for version, _, _ in struck], group.verdicts(case))).replace(",", ", ")
-    entries = {entry.number: entry for _, entry, _ in struck if entry is not None}
-    reason = stated_reason(struck[-1][2])
-    return Struck(case, group.label, torch, reason, list(entries.values()), any(entry is None for _, entry, _ in struck))
+def _struck(case: str, group: Group, struck: Sequence[tuple[Version, Record]]) -> Struck:
+    torch = " and ".join(spans([version for version, _ in struck], group.verdicts(case))).replace(",", ", ")
+    return Struck(case, group.label, torch, stated_reason(struck[-1][1]))

@@ -6,17 +6,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from packaging.version import Version
+
+from conformance.compare import said
+
 WIDTH, HEIGHT, MARGIN = 320, 64, 8
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One number over the releases of one group of columns: `(release, value)` in order, and whether lower or higher is better."""
+    """One number over the releases of one group of columns: `(release, value)` in order, and whether lower or higher is better.
+
+    `planned` are all releases of the group: one without the number parts its neighbours where they are told together.
+    """
 
     name: str
     group: str
     better: str
     points: Sequence[tuple[str, float]]
+    planned: Sequence[Version] = ()
 
     @property
     def flat(self) -> bool:
@@ -32,7 +40,7 @@ class Plot:
                 runs[-1].append(point)
             else:
                 runs.append([point])
-        return ", ".join(f"{number(run[0][1])} on {_span(run[0][0], run[-1][0])}" for run in runs)
+        return ", ".join(f"{number(run[0][1])} on {said((Version(release) for release, _ in run), self.planned)}" for run in runs)
 
     @property
     def dots(self) -> list[tuple[float, float, str]]:
@@ -56,7 +64,3 @@ class Plot:
 def number(value: float) -> str:
     """A number as short as it stays true: whole ones whole, others in four digits."""
     return f"{int(value):,}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
-
-
-def _span(first: str, last: str) -> str:
-    return first if first == last else f"{first} to {last}"

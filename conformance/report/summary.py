@@ -75,12 +75,11 @@ def _counts(columns: Sequence[Group]) -> list[str]:
 
 def _rows(kind: deviations.Kind) -> list[str]:
     sign = f"{grid.SIGNS[kind.verdict]} {kind.verdict}"
+    known = f"[{escaped(one_line(kind.entry.reason, 120))}]({address(kind.entry.link)})" if kind.entry else "no"
     found = []
     for struck in kind.struck:
-        known = ", ".join(f"[{escaped(one_line(entry.reason, 120))}]({address(entry.link)})" for entry in struck.expectations)
         reason = escaped(one_line(struck.reason, _CELL_CHARACTERS))
-        state = f"in part: {known}" if struck.open and known else known or "no"
-        found.append(f"| {sign} | {code(struck.case)} | {escaped(f'{struck.group}, torch {struck.torch}')} | {state} | {reason} |")
+        found.append(f"| {sign} | {code(struck.case)} | {escaped(f'{struck.group}, torch {struck.torch}')} | {known} | {reason} |")
     return found
 
 
