@@ -180,10 +180,18 @@ def test_subject_growth_compiles(wrap: Code, subject: Any, device: torch.device,
     observe("grown", growing)
     if growing == "none":
         return
+    answered: list[Any] = []
     with torch.no_grad(), stage("compile"), compiling(model) as (compiled, report):
 
         def run(*inputs: Tensor) -> None:
-            difference = difference_of(eager(*inputs), compiled(*inputs))
+            expected = eager(*inputs)
+            try:
+                answered.append(compiled(*inputs))
+            except Exception as error:
+                if answered:
+                    raise
+                pytest.skip(f"it cannot be compiled here at all, which is compile.subject_compiles_whole's question: {error!r:.200}")
+            difference = difference_of(expected, answered[-1])
             assert not difference, f"compiled code answers otherwise while it grows: {difference}"
 
         grown = list(_grown([names[0], names[-1]], subject, model, run, device))
