@@ -111,9 +111,8 @@ def test_subject_loads_after_use(wrap: Code, subject: Any, device: torch.device)
     inputs = subject.inputs(device=device)
     with torch.no_grad(), assigned() as lines:
         used(*inputs)
-    halves = {
-        name: x / 2 if x.is_floating_point() and name in dict(fresh.named_parameters()) else x for name, x in fresh.state_dict().items()
-    }
+    weights = {parameter.data_ptr() for parameter in fresh.parameters() if parameter.is_floating_point()}
+    halves = {name: x / 2 if x.data_ptr() in weights else x.clone() for name, x in fresh.state_dict().items()}
     for model in (used, fresh):
         model.load_state_dict(halves)
     with torch.no_grad():

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from conformance.incell import catches, host, subjects, uncounted, values
 from conformance.incell.marks import Twin
 from conformance.instruments.bits import same_bits
-from conformance.instruments.dtypes import default_dtype
+from conformance.instruments.dtypes import built_in_float64, default_dtype
 from conformance.instruments.models import blame_first
 from conformance.instruments.nans import FirstNan
 from conformance.instruments.snapshots import tensors_of
@@ -59,7 +59,7 @@ def _reference(subject: Any) -> tuple[list[Tensor], str]:
     inputs = tuple(x.double() if x.is_floating_point() else x for x in subject.inputs())
     with default_dtype(torch.float64):
         try:
-            return _answers(subject.build().double()(*inputs)), "float64"
+            return _answers(built_in_float64(subject.build)(*inputs)), "float64"
         except Exception as error:  # what a model refuses a dtype with is its own affair
             refused = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     return _answers(subject.build()(*subject.inputs())), f"float32, since in float64 it {refused}"

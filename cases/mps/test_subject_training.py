@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from conformance.incell import catches, deep, subjects, values
-from conformance.instruments.dtypes import default_dtype
+from conformance.instruments.dtypes import built_in_float64, default_dtype
 from conformance.instruments.training import gradients
 
 Code = Callable[..., Any]
@@ -51,7 +51,7 @@ def test_subject_gradients_equal_float64(backward: Code, subject: Any, device: t
     wide = tuple(x.double() if x.is_floating_point() else x for x in subject.inputs())
     with default_dtype(torch.float64):
         try:
-            wanted_loss, wanted = _loss_and_gradients(subject, gradients, subject.build().double(), wide)
+            wanted_loss, wanted = _loss_and_gradients(subject, gradients, built_in_float64(subject.build), wide)
         except Exception as error:  # what a model refuses a dtype with is its own affair
             pytest.skip(f"the model refuses float64: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}")
     if not bool(wanted.isfinite().all()):
