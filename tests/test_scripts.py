@@ -85,7 +85,7 @@ def test_each_case_that_deviates_can_stand_on_its_own_or_says_why_not() -> None:
     [
         (STUB, {}, "raises", 1),
         ("compile.changing_float_settles", {}, "wrong", 0),
-        ("fallbacks.rms_norm_fallback_agrees_native", {"norm": "dtype_eps"}, "wrong", 1),
+        ("fallbacks.rms_norm_fallback_agrees_native", {"norm": "takes_eps_of_the_dtype"}, "wrong", 1),
     ],
 )
 def test_scripts_give_their_answers_on_real_torch(tmp_path: Path, case: str, params: dict[str, str], deviates_by: str, code: int) -> None:
