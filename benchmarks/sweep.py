@@ -1,6 +1,7 @@
 """How fast ops are checked, beside plain OpInfo under pytest and TorchCTS: op x dtype checks per CPU-second in one run, one after another.
 
-The same ops in float32 on the CPU, with the same number of samples an op; each in one process, without pytest-xdist. What is
+The same ops in float32 on the CPU, with the same number of samples an op, and TorchCTS once more with all the samples that it takes by
+itself; each in one process, without pytest-xdist. What is
 measured is the CPU time of the whole process, imports and collection included, and beside it that without what a run with no op takes.
 A check is an op in a dtype, whatever its samples and variants; how many results were held against others is counted beside it
 (comparisons.py). A run before the measured one lets Python compile what is imported.
@@ -114,12 +115,14 @@ def run(python: str, samples: int, ops: str) -> dict[str, Outcome]:
     suite = "import torchcts.opinfo as o; print(o.__path__[0])"
     folder = subprocess.run([python, "-c", suite], env={**os.environ, **variables}, check=True, capture_output=True, text=True)
     forward = f"{folder.stdout.splitlines()[-1]}/test_opinfo_forward.py"
-    theirs = [python, "-m", "torchcts", "run", "--device", "cpu", "--dtype", "float32", "--suite", "opinfo", "--level", "8"]
-    theirs += ["--max-samples", str(samples), "--non-interactive", forward, "-p", "no:cacheprovider", "-q"]
+    whole = [python, "-m", "torchcts", "run", "--device", "cpu", "--dtype", "float32", "--suite", "opinfo", "--level", "8"]
+    whole += ["--non-interactive", forward, "-p", "no:cacheprovider", "-q"]
+    theirs = [*whole, "--max-samples", str(samples)]
     names = {
         "this sweep": (mine, "", {f"{name.replace('.', '_')}-float32": name for name, _, _ in listed}),
         "plain OpInfo": (plain, "", {formatted: name for name, _, formatted in listed}),
         "TorchCTS 0.4.1, clean": (theirs, "clean", _of_torchcts(listed)),
+        "the same as it comes": (whole, "clean", _of_torchcts(listed)),
     }
     outcomes = {}
     for contender, (command, keyword, op_of) in names.items():
@@ -128,7 +131,7 @@ def run(python: str, samples: int, ops: str) -> dict[str, Outcome]:
             variables |= {"COMPARISONS": str(counted), "PYTHONPYCACHEPREFIX": str(Path(work) / "bytecode")}
             command += ["-p", "comparisons"]
             chosen = ["-k", " and ".join(f"({part})" for part in (keyword, ops) if part)] if keyword or ops else []
-            if command is theirs:
+            if "torchcts" in command:
                 _cpu_s([python, "-m", "torchcts", "init", "--non-interactive"], Path(work), variables)
             _cpu_s([*command, "-k", "qr"], Path(work), variables)
             idle = _cpu_s([*command, "-k", "no_such_op"], Path(work), variables)
