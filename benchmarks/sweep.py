@@ -122,7 +122,7 @@ def run(python: str, samples: int, ops: str) -> dict[str, Outcome]:
         "this sweep": (mine, "", {f"{name.replace('.', '_')}-float32": name for name, _, _ in listed}),
         "plain OpInfo": (plain, "", {formatted: name for name, _, formatted in listed}),
         "TorchCTS 0.4.1, clean": (theirs, "clean", _of_torchcts(listed)),
-        "the same as it comes": (whole, "clean", _of_torchcts(listed)),
+        "TorchCTS, all samples": (whole, "clean", _of_torchcts(listed)),
     }
     outcomes = {}
     for contender, (command, keyword, op_of) in names.items():

@@ -11,17 +11,13 @@ from torch import Tensor, nn
 
 from conformance.incell import catches, subjects, uncounted, values
 from conformance.instruments.bits import same_bits
+from conformance.instruments.models import run_as_it_is
 from conformance.instruments.snapshots import tensors_of
 from conformance.instruments.touches import recording
 from conformance.instruments.training import gradients
 
 Code = Callable[..., Any]
 Observe = Callable[..., None]
-
-
-def run_as_it_is(model: nn.Module) -> nn.Module:
-    """The model alone."""
-    return model
 
 
 class AnswersTheProfiler(nn.Module):

@@ -226,10 +226,10 @@ def test_subject_init_reads_no_memory(init: Code, subject: Any, device: torch.de
     What is never written is init.subject_init_writes_everything's affair. pytorch/torchtitan#2450 is the kin. Own observation, 2.13 and
     2.15.
     """
-    (first, before), (second, other) = (init(subject, device, which) for which in (0, 1))
-    left = {name: (_all(before)[name] == first) & (_all(other)[name] == _all(second)[name]) for name, first in _all(first).items()}
-    moved = [name for name, kept in left.items() if bool(((_all(first)[name] != _all(second)[name]) & ~kept).any())]
+    (first, there), (second, elsewhere) = (tuple(map(_all, init(subject, device, which))) for which in (0, 1))
+    left = {name: (there[name] == first[name]) & (elsewhere[name] == second[name]) for name in first}
+    moved = [name for name, kept in left.items() if bool(((first[name] != second[name]) & ~kept).any())]
     if moved:
         again = _all(init(subject, device, 0)[0])
-        moved = [name for name in moved if same_bits(again[name], _all(first)[name])]  # else the seed is not heeded: another check's affair
+        moved = [name for name in moved if same_bits(again[name], first[name])]  # else the seed is not heeded: another check's affair
     assert not moved, f"what the memory held shows in {', '.join(moved)}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from conformance.incell import catches, host, limits, subjects
 from conformance.instruments.otherprocess import bits_elsewhere, initial_bits
 
@@ -38,6 +40,8 @@ def test_subject_init_is_every_process(draw: Code, subject: Any, observe: Observ
         there = bits_elsewhere(subject.alias)
     here = draw(subject)
     observe("tensors", len(here))
+    if not here:
+        pytest.skip("neither a build of its own weights nor an init is known of it")
     other = [name for name in here if here[name] != there.get(name)]
     if not other:
         return

@@ -14,7 +14,7 @@ from conformance.incell.torchstate import seed_all
 from conformance.instruments.assignments import assigned
 from conformance.instruments.freshcopies import fresh_copies
 from conformance.instruments.generalization import difference_of
-from conformance.instruments.models import blame_first
+from conformance.instruments.models import blame_first, run_as_it_is
 from conformance.instruments.snapshots import tensors_of
 from conformance.instruments.training import optimizer_of, step
 
@@ -119,11 +119,6 @@ class KeepsARunningScale(nn.Module):
         if self.training:
             self.running = 0.9 * self.running + 0.1 * float(answer.detach().float().abs().mean())
         return answer / self.running
-
-
-def run_as_it_is(model: nn.Module) -> nn.Module:
-    """The model alone."""
-    return model
 
 
 @deep("xla")

@@ -12,27 +12,13 @@ from conformance.incell import catches, subjects, values
 from conformance.instruments.assignments import assigned
 from conformance.instruments.bits import same_bits
 from conformance.instruments.generalization import difference_of
-from conformance.instruments.models import blame_first
+from conformance.instruments.models import AsItIs, blame_first, run_as_it_is
 from conformance.instruments.snapshots import tensors_of
 
 Code = Callable[..., Any]
 
 
-def run_as_it_is(model: nn.Module) -> nn.Module:
-    """The model alone."""
-    return model
-
-
-class _Beside(nn.Module):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def answer(self, inputs: tuple[Tensor, ...]) -> Tensor:
-        return next(tensors_of(self.model(*inputs)))
-
-
-class RenormalisesItsWeights(_Beside):
+class RenormalisesItsWeights(AsItIs):
     """Divides a weight by its largest element at each call, in place."""
 
     def forward(self, *inputs: Tensor) -> Any:
@@ -40,10 +26,10 @@ class RenormalisesItsWeights(_Beside):
         with torch.no_grad():
             for parameter in self.model.parameters():
                 parameter.div_(2.0 * parameter.abs().max().clamp(min=1e-6))
-        return self.answer(inputs)
+        return super().forward(*inputs)
 
 
-class AnswersIntoKeptMemory(_Beside):
+class AnswersIntoKeptMemory(AsItIs):
     """Writes each answer of a shape where the last one was."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -52,12 +38,12 @@ class AnswersIntoKeptMemory(_Beside):
 
     def forward(self, *inputs: Tensor) -> Any:
         """The model's own inputs."""
-        got = self.answer(inputs)
+        got = next(tensors_of(super().forward(*inputs)))
         self.kept.setdefault(got.shape, torch.empty_like(got)).copy_(got.detach() + len(self.kept) + sum(x.double().sum() for x in inputs))
         return self.kept[got.shape]
 
 
-class KeepsWhatItMadeOfWeights(_Beside):
+class KeepsWhatItMadeOfWeights(AsItIs):
     """A sum of its weights, made at the first call."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -68,7 +54,7 @@ class KeepsWhatItMadeOfWeights(_Beside):
         """The model's own inputs."""
         if self.made is None:
             self.made = sum(parameter.detach().sum() for parameter in self.model.parameters())
-        return self.answer(inputs) + self.made
+        return next(tensors_of(super().forward(*inputs))) + self.made
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
@@ -111,11 +97,12 @@ def test_subject_loads_after_use(wrap: Code, subject: Any, device: torch.device)
     inputs = subject.inputs(device=device)
     with torch.no_grad(), assigned() as lines:
         used(*inputs)
-    weights = {parameter.data_ptr() for parameter in fresh.parameters() if parameter.is_floating_point()}
-    halves = {name: x / 2 if x.data_ptr() in weights else x.clone() for name, x in fresh.state_dict().items()}
-    for model in (used, fresh):
-        model.load_state_dict(halves)
+    halved = wrap(subject.build()).to(device)
     with torch.no_grad():
+        for parameter in halved.parameters():
+            parameter.div_(2)
+        for model in (used, fresh):
+            model.load_state_dict(halved.state_dict())
         other = difference_of(fresh(*inputs), used(*inputs))
     if other:
         error = AssertionError(f"with weights that were loaded after its first answer it answers otherwise than a fresh one: {other}")

@@ -13,7 +13,7 @@ from conformance.incell import catches, host, subjects, uncounted, values
 from conformance.incell.marks import Twin
 from conformance.instruments.bits import same_bits
 from conformance.instruments.dtypes import built_in_float64, default_dtype
-from conformance.instruments.models import blame_first
+from conformance.instruments.models import blame_first, run_as_it_is
 from conformance.instruments.nans import FirstNan
 from conformance.instruments.snapshots import tensors_of
 
@@ -140,11 +140,6 @@ class HidesARowWhole(nn.Module):
         """The model's own inputs."""
         answer = _answers(self.model(*inputs))[0]
         return answer + torch.full((2,), float("-inf"), device=answer.device).softmax(0).sum()
-
-
-def run_as_it_is(model: nn.Module) -> nn.Module:
-    """The model alone."""
-    return model
 
 
 @values

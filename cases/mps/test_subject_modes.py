@@ -14,7 +14,7 @@ from conformance.instruments.freshcopies import fresh_copies
 from conformance.instruments.generalization import difference_of
 from conformance.instruments.gradasks import asked
 from conformance.instruments.layouts import LAYOUTS, in_storage_order
-from conformance.instruments.models import blame_first
+from conformance.instruments.models import blame_first, run_as_it_is
 from conformance.instruments.snapshots import tensors_of
 
 Code = Callable[..., Any]
@@ -26,11 +26,6 @@ MODES: Mapping[str, Callable[[], Any]] = {
     "no_grad": torch.no_grad,
     "inference_mode": torch.inference_mode,
 }
-
-
-def run_as_it_is(model: nn.Module) -> nn.Module:
-    """The model alone."""
-    return model
 
 
 class FasterWithoutGradients(nn.Module):

@@ -17,7 +17,7 @@ from conformance.instruments.assignments import assigned
 from conformance.instruments.bits import same_bits
 from conformance.instruments.compilation import compiling
 from conformance.instruments.generalization import difference_of
-from conformance.instruments.models import blame_first
+from conformance.instruments.models import blame_first, run_as_it_is
 from conformance.instruments.snapshots import OF_MODULES, tensors_of
 from conformance.subjects.variations import resized
 
@@ -101,11 +101,6 @@ def _check_growth(grown: list[Growth], registered: set[str], model: nn.Module, l
 def _blame(error: AssertionError, line: dict[str, Any]) -> None:
     blame_first(error, [line])
     raise error
-
-
-def run_as_it_is(model: nn.Module) -> nn.Module:
-    """The model alone."""
-    return model
 
 
 class BecomingPersistent(nn.Module):

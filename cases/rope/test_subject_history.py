@@ -13,7 +13,7 @@ from conformance.incell import catches, dtypes, subjects, values
 from conformance.instruments.assignments import assigned
 from conformance.instruments.freshcopies import fresh_copies
 from conformance.instruments.generalization import difference_of
-from conformance.instruments.models import blame_first
+from conformance.instruments.models import blame_first, run_as_it_is
 from conformance.instruments.snapshots import OF_MODULES, state_of, tensors_of
 
 Code = Callable[..., Any]
@@ -23,11 +23,6 @@ Observe = Callable[..., None]
 MOST = 4
 #: Of a bfloat16 answer, relative to its largest element, rounding in another order takes less.
 MOST_APART = 0.1
-
-
-def run_as_it_is(model: nn.Module) -> nn.Module:
-    """The model alone."""
-    return model
 
 
 class RemembersTheLongest(nn.Module):

@@ -74,7 +74,7 @@ def assigned() -> Iterator[Assignments]:
 
 
 def _noting(original: Callable[..., None], found: Assignments) -> Callable[..., None]:
-    @functools.wraps(original)  # torch 2.5 and 2.6 look at the signature of register_buffer when a buffer is assigned
+    @functools.wraps(original)  # torch 2.6 looks at the signature of register_buffer when a buffer is assigned
     def assign(self: nn.Module, name: str, *given: Any, **named: Any) -> None:
         original(self, name, *given, **named)
         if not any(isinstance(each, nn.Module) for each in given):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,7 +72,16 @@ def _judged(name: str, expected: _Done, got: _Done) -> Outcome:
 
 
 def _difference(expected: _Done, got: _Done) -> str:
-    return difference_of(expected.seen, got.seen, "what is seen")
+    return _in_words(difference_of(expected.seen, got.seen, ""))
+
+
+def _in_words(told: str) -> str:
+    """`['state']['.table']['items'][3]['value']: 2, got 1` as `its state .table 3: 2, got 1`: how values are described is left out."""
+    path = re.match(r"(\[[^\]]*\])+", told)
+    if path is None:
+        return told.removeprefix(": ")
+    keys = [key.strip("'") for key in re.findall(r"\[([^\]]*)\]", path[0]) if key not in ("'tensor'", "'items'", "'value'")]
+    return f"its {' '.join(keys)}{told[path.end() :]}"
 
 
 Compile = Callable[..., Any]

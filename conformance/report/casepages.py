@@ -59,14 +59,14 @@ def case_pages(view: View) -> Iterator[tuple[str, str]]:
         address = addresses.case(row.case)
         column, record = _telling(view, row)
         standalone = script(view, row, column, record)
-        yield address, _page(view, row, variants[row.function], address, standalone)
+        yield address, _page(view, row, variants[row.function], address, column, record, standalone)
         if standalone is not None:
             yield standalone.address, standalone.text
 
 
-def _page(view: View, row: Row, variants: list[Row], address: str, standalone: Script | None) -> str:
+def _page(view: View, row: Row, variants: list[Row], address: str, column: Column, record: Record, standalone: Script | None) -> str:
+    """`column` and `record` are those to reproduce."""
     lines = [line for line in timelines(view, row) if line.known]
-    column, record = _telling(view, row)
     seen = list(_observed(view, row))
     source = view.sources.get(row.function)
     return render(

@@ -118,7 +118,7 @@ def _faults(case: str, outcomes: dict[Version, dict[str, Record]]) -> Iterator[s
 
 def _why(record: Record) -> Iterator[str]:
     """The reason, the smallest input, the user's line and the cure, as far as they are known."""
-    yield f"      {one_line(_plainly(record['reason']), 400 if record['stage'] in UNASKED else 200)}"
+    yield f"      {one_line(record['reason'], 400 if record['stage'] in UNASKED else 200)}"
     smallest = (record["observations"] or {}).get("smallest_failing", {}).get("value", "not found")
     if smallest != "not found":
         yield f"      smallest input that shows it: {one_line(smallest, 120)}"
@@ -129,15 +129,6 @@ def _why(record: Record) -> Iterator[str]:
     cure = advice(record)
     if cure is not None:
         yield f"      cure: {cure}"
-
-
-def _plainly(reason: str) -> str:
-    """The path of a difference as one says it: `what is seen['result']['tensor']: ...` is `its result: ...`."""
-    told = re.match(r"(.*)what is seen((?:\[[^\]]*\])+)(.*)", reason, re.S)
-    if told is None:
-        return reason
-    keys = [key.strip("'") for key in re.findall(r"\[([^\]]*)\]", told[2]) if key not in ("'tensor'", "'items'", "'value'")]
-    return f"{told[1]}its {' '.join(keys)}{told[3]}"
 
 
 def _blocking(record: Record) -> Iterator[str]:

@@ -213,7 +213,7 @@ def test_modules_assign_as_before_once_nobody_looks() -> None:
 
 
 def test_a_module_that_is_watched_is_asked_as_before() -> None:
-    """torch 2.5 to 2.7 look at the signature of `register_buffer` before they assign a buffer."""
+    """torch 2.6 looks at the signature of `register_buffer` before it assigns a buffer."""
     before = {way: inspect.signature(getattr(nn.Module, way)) for way in ("__setattr__", "register_buffer", "register_parameter")}
     with assigned():
         assert {way: inspect.signature(getattr(nn.Module, way)) for way in before} == before
